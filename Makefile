@@ -13,11 +13,14 @@ PREFIX ?= /usr/local
 PROFILE ?= release
 NATIVE := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: help build install-native demo check test unit integration loom fuzz bench soak coverage ray dpdk outside cards
+.PHONY: help release deny sbom build install-native demo check test unit integration loom fuzz bench soak coverage ray dpdk outside cards
 
 help:
 	@echo 'make build   the shunt binary, optimised'
 	@echo 'make install-native  header and libraries of the native interface for C, into PREFIX'
+	@echo 'make release the same, but for the paths in it: every folder gives the same file'
+	@echo 'make sbom    what is linked, as CycloneDX: target/shunt.cdx.json'
+	@echo 'make deny    licences, sources and known vulnerabilities of what is linked (cargo-deny; skipped without it)'
 	@echo 'make demo    unmodified nginx, curl, redis, python, sockperf and iperf3 on Shunt beside the kernel'
 	@echo 'make check   format, lints, unit tests: about a minute'
 	@echo 'make test    everything: check, integration tests, loom models, fuzz bodies'
@@ -32,6 +35,21 @@ help:
 
 build:
 	$(CARGO) build --release --package cli
+
+# The same sources give the same bytes, whatever folder they lie in: scripts/reproducible tries it.
+release:
+	@eval "$$(scripts/reproducible-settings)" && $(CARGO) build --locked --release --package cli
+	sha256sum $(SHUNT)
+
+sbom:
+	@mkdir -p $(TARGET)
+	scripts/sbom > $(TARGET)/shunt.cdx.json
+	@echo "$(TARGET)/shunt.cdx.json"
+
+# Without the network the known vulnerabilities cannot be fetched: make deny ARGS="licenses bans sources".
+deny:
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check $(ARGS); \
+	else echo 'skipped: deny: cargo-deny is not installed (cargo install cargo-deny)'; fi
 
 # The native interface for C (docs/native.md): header, shared and static library.
 install-native:

@@ -8,7 +8,7 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     os::{
-        fd::{FromRawFd, OwnedFd},
+        fd::{FromRawFd, OwnedFd, RawFd},
         unix::process::CommandExt,
     },
     process::Command,
@@ -142,6 +142,26 @@ pub fn start_in_new_session(command: &mut Command) {
             rustix::process::setsid()?;
             Ok(())
         });
+    }
+}
+
+/// A descriptor that whoever started this process has left for it, of that number.
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes a number; of one that is not open it says EBADF.
+    if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, and this process, which has just begun, has made no value of that number.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Lets this thread hear every signal, whatever whoever started it held back.
+pub fn unblock_signals() {
+    // SAFETY: the set is a local that is made empty before it is used.
+    unsafe {
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
     }
 }
 

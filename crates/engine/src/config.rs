@@ -4,6 +4,7 @@ use core::net::{IpAddr, Ipv4Addr};
 use core::str::FromStr;
 use hostif::Layout;
 use nic::sharing::Claims;
+use rustix::fd::OwnedFd;
 use stack::{FastOpenModes, InterfaceAddress, Offers, SynCookies};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -182,6 +183,8 @@ pub struct Config {
     pub until_idle_s: Option<u64>,
     /// Lines of the log that could not be written, counted by whoever writes it; for reports.
     pub lost_log_lines: Arc<AtomicU64>,
+    /// The state of an engine that has ended, whose connections this one has to reset ([`crate::reset_left`]).
+    pub left: Option<Arc<OwnedFd>>,
     /// Of the process around the engine.
     pub process: ProcessHooks,
 }
@@ -235,6 +238,7 @@ impl Config {
             lost_log_lines: Arc::default(),
             access: hostif::control::SocketAccess::default(),
             user_share_percent: USER_SHARE_PERCENT,
+            left: None,
             process: ProcessHooks::default(),
         }
     }

@@ -50,6 +50,7 @@ pub use config::{Address, Config, Limits, ProcessHooks, Sharing, USER_SHARE_PERC
 pub use core::EngineCore;
 pub use inline::{Inline, Kept, Watched};
 pub use local_peers::LocalPeerDriver;
+pub use process::left::reset_left;
 pub use process::run::Engine;
 pub use shards::steering::core_of_frame;
 pub use sockets::rows::SOCKET_ROW_BYTES;

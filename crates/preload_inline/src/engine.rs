@@ -26,6 +26,7 @@ use rustix::net::{AddressFamily, SocketType};
 use shim::Inside;
 use shim::inline::{EmbeddedEngine, Leaving, Standstill};
 
+use crate::guard::Guard;
 use crate::settings::Settings;
 use crate::sys;
 
@@ -37,6 +38,8 @@ struct Running {
     engine: Inline,
     /// Say which engine of this network namespace has which address.
     claims: Vec<OwnedFd>,
+    /// Resets what is left when this process is killed.
+    guard: Option<Guard>,
 }
 
 fn own_pid() -> i32 {
@@ -47,6 +50,13 @@ fn own_pid() -> i32 {
 pub fn running() -> Option<&'static Inline> {
     let running = ENGINE.get()?;
     (OWNER.load(Ordering::Acquire) == own_pid()).then_some(&running.engine)
+}
+
+/// Tells the guard whether a child goes on with the engine when this process has ended.
+pub fn tell_guard(has_heir: bool) {
+    if let Some(guard) = ENGINE.get().and_then(|running| running.guard.as_ref()) {
+        guard.tell(has_heir);
+    }
 }
 
 /// Starts the engine where none answers at its name. `Err`: why not.
@@ -71,7 +81,12 @@ fn start(settings: &str) -> Result<(), String> {
             .overrides
             .apply_to(Box::new(beside(&settings, driver, config.interface_index)?));
     let engine = Inline::start(config, listener, driver).map_err(|error| error.to_string())?;
-    let running = Running { engine, claims };
+    let guard = Guard::start(&settings, &engine);
+    let running = Running {
+        engine,
+        claims,
+        guard,
+    };
     let Ok(()) = ENGINE.set(running) else {
         return Ok(());
     };
@@ -181,7 +196,7 @@ fn beside(
 }
 
 /// Tables for one program, not for a host.
-const CONNECTIONS: usize = 16_384;
+pub const CONNECTIONS: usize = 16_384;
 
 fn config(settings: &Settings, name: String, instead: Option<String>) -> Config {
     let is_xdp = settings.xdp.is_some() && instead.is_none();
@@ -310,6 +325,9 @@ impl Standstill for AcrossFork {
         if let Some(running) = ENGINE.get() {
             for claim in &running.claims {
                 client::close_relocated(claim.as_raw_fd());
+            }
+            if let Some(guard) = &running.guard {
+                guard.forget();
             }
         }
     }

@@ -2,8 +2,9 @@
 //! threads run. The ordinary library, crate `preload`, has no engine.
 //!
 //! `engine` starts it and gives it to the client; `settings` reads what `shunt run` asks for; `sys` leaves it to a child when
-//! the process ends.
+//! the process ends; `guard` has peers told when it is killed.
 
 mod engine;
+mod guard;
 mod settings;
 mod sys;

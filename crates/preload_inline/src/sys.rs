@@ -6,6 +6,8 @@
 //! exit or, close-on-exec, by the exec. Where an exec fails, a byte in the pipe calls it off.
 #![allow(unsafe_code)]
 
+use std::ffi::{CStr, CString};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use shim::Inside;
 use shim::inline::{EmbeddedEngine, Leaving, leaving};
 use shim::process::exit::end;
 
-use crate::engine::{Embedded, running};
+use crate::engine::{Embedded, running, tell_guard};
 
 /// The engine in this library.
 // SAFETY: the type is that of the declaration in `shim`, and no other library defines the name.
@@ -37,6 +39,7 @@ struct Left {
 
 impl Leaving for Left {
     fn call_off(self: Box<Self>) {
+        tell_guard(false);
         let _ = rustix::io::write(&self.pipe, b"x");
     }
 }
@@ -72,6 +75,7 @@ pub fn leave() -> Option<Box<dyn Leaving>> {
     }
     drop(quiet);
     if child > 0 {
+        tell_guard(true);
         Some(Box::new(Left { _kept: kept, pipe }))
     } else {
         None
@@ -125,4 +129,74 @@ fn close_others(one_more: RawFd) {
 fn close_range(first: u32, last: u32) {
     // SAFETY: none of these numbers is used in this process any more.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+}
+
+/// Where the descriptors of a program that is started apart begin: 0 to 2 are /dev/null.
+const FIRST: RawFd = 3;
+
+/// Starts a program that nobody of this process meets in wait(2), nor hears of by SIGCHLD: a child's child, where the child
+/// in between sends no signal at its end. It has these descriptors as its third and following ones, no others, an empty
+/// environment and every signal blocked.
+pub fn start_apart(program: &CStr, arguments: &[CString], fds: [RawFd; 3]) -> io::Result<()> {
+    // All that is needed afterwards is made before: another thread may hold the lock of the heap.
+    let mut words: Vec<*const libc::c_char> = arguments.iter().map(|word| word.as_ptr()).collect();
+    words.push(std::ptr::null());
+    let start = || {
+        // SAFETY: as fork(2) without a signal at the end and without handlers: the child has a copy of everything, and makes
+        // system calls alone.
+        let child = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
+        if child != 0 {
+            return child;
+        }
+        // SAFETY: as above, with the usual signal, which this child does not live to see.
+        if unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } == 0 {
+            execute(program, &words, fds);
+        }
+        end_at_once()
+    };
+    let child = client::inline_engine::with_signals_blocked(start);
+    if child < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    loop {
+        let nothing = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: neither a status nor the use of resources is asked for.
+        let waited =
+            unsafe { libc::syscall(libc::SYS_wait4, child, nothing, libc::__WALL, nothing) };
+        if waited >= 0 || !is_interrupted() {
+            return Ok(());
+        }
+    }
+}
+
+/// In a copy of the process: becomes the program. Nothing here allocates or locks, and every call goes to the system directly.
+fn execute(program: &CStr, words: &[*const libc::c_char], fds: [RawFd; 3]) -> ! {
+    let empty: [*const libc::c_char; 1] = [std::ptr::null()];
+    // SAFETY: numbers, and strings and lists that end with null; only descriptors of this copy change.
+    unsafe {
+        libc::syscall(libc::SYS_setsid);
+        let null = c"/dev/null".as_ptr();
+        let null = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, null, libc::O_RDWR);
+        // Out of the way first: each of these numbers may be another one's target.
+        let (apart, least) = (libc::F_DUPFD, 64);
+        let [state, pidfd, pipe] = fds.map(|fd| libc::syscall(libc::SYS_fcntl, fd, apart, least));
+        for (number, fd) in (0..).zip([null, null, null, state, pidfd, pipe]) {
+            libc::syscall(libc::SYS_dup3, fd, number, 0);
+        }
+        libc::syscall(libc::SYS_close_range, FIRST + 3, u32::MAX, 0);
+        libc::syscall(
+            libc::SYS_execve,
+            program.as_ptr(),
+            words.as_ptr(),
+            empty.as_ptr(),
+        );
+    }
+    end_at_once()
+}
+
+fn end_at_once() -> ! {
+    loop {
+        // SAFETY: the call does not return.
+        unsafe { libc::syscall(libc::SYS_exit_group, 0) };
+    }
 }

@@ -5,7 +5,7 @@
 //! the first socket and is never ended while the process lives. In a forked child the engine is the parent's: the child's
 //! copy is thrown away. When the process exits or executes another program while a connection or TIME-WAIT
 //! needs the engine, a forked child goes on running it; `exit` has the calls that end a process. A process that a
-//! signal kills takes its engine along.
+//! signal kills takes its engine along, and a guard tells its peers.
 
 mod sys;
 

@@ -6,6 +6,7 @@ pub mod checks;
 mod confined;
 mod dpdk;
 pub mod drivers;
+mod guard;
 pub mod offloads;
 mod share;
 
@@ -28,6 +29,9 @@ use checks::Claims;
 /// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     control::check_name(&arguments.name).context("--name")?;
+    if arguments.guard {
+        return guard::run(arguments);
+    }
     if arguments.background {
         let started = background::start(&arguments.name, arguments.log.as_deref())?;
         for complaint in &started.complaints {

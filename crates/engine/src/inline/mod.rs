@@ -305,6 +305,15 @@ impl Inline {
         self.rouse();
     }
 
+    /// The memory file with the engine's tables, for [`crate::reset_left`]; `None`: the engine has ended.
+    pub fn state_file(&self) -> Option<OwnedFd> {
+        let duplicate = |core: &mut CoreLoop| {
+            let file = &core.core.layer.state_file;
+            Ok(rustix::io::fcntl_dupfd_cloexec(file, 0).ok())
+        };
+        self.run_surely(duplicate)?
+    }
+
     /// The helper thread. Returns when the engine has ended.
     ///
     /// # Errors

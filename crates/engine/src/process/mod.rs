@@ -3,6 +3,7 @@
 pub mod core_loop;
 pub mod idle_exit;
 pub mod latency;
+pub mod left;
 pub mod pace;
 pub mod run;
 pub mod stop;

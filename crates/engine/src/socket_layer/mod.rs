@@ -56,7 +56,7 @@ pub struct SocketLayer {
     /// Sockets that no session holds, whose descriptors are open somewhere.
     pub(crate) orphans: Orphans,
     /// Where the tables lie, for whoever takes over.
-    _state_file: OwnedFd,
+    pub(crate) state_file: OwnedFd,
 }
 
 impl SocketLayer {

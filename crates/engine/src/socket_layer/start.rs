@@ -37,7 +37,14 @@ impl SocketLayer {
         let rows = limits.connections + limits.listeners + limits.datagrams + limits.sessions;
         let state = State::create(limits, rows)?;
         let stack_config = config.of_stack(owner.core(), secret);
-        let mut stack = Stack::new(state.tables, stack_config)?;
+        let mut stack = match &config.left {
+            Some(left) => {
+                let left = rustix::io::fcntl_dupfd_cloexec(&**left, 0)
+                    .map_err(|errno| StartError::System("duplicate a descriptor", errno))?;
+                Stack::rebuild(State::adopt(left, limits, rows)?.tables, stack_config)?.0
+            }
+            None => Stack::new(state.tables, stack_config)?,
+        };
         let interface = stack.add_interface(interface_of(config, &*driver))?;
         let loopback = add_loopback(&mut stack, now, config.protocols)?;
         for own in &config.addresses {
@@ -71,7 +78,7 @@ impl SocketLayer {
             shared,
             holders: PortHolders::new(answers),
             orphans: Orphans::new(users),
-            _state_file: state.file,
+            state_file: state.file,
         })
     }
 }

@@ -49,70 +49,121 @@ impl State {
     /// [`StateError`].
     pub fn create(limits: &Limits, rows: usize) -> Result<Self, StateError> {
         let system = |what| move |errno| StateError::System(what, errno);
-        let mut end = 0_usize;
-        let mut place = |bytes: Option<usize>| -> Result<usize, StateError> {
-            let start = end;
-            let padded = bytes
-                .and_then(|b| b.checked_next_multiple_of(ALIGN))
-                .ok_or(StateError::TooLarge)?;
-            end = end.checked_add(padded).ok_or(StateError::TooLarge)?;
-            Ok(start)
-        };
-        let header_at = place(Some(size_of::<TablesHeader>()))?;
-        let connections_at = place(
-            limits
-                .connections
-                .checked_mul(size_of::<ConnectionRecord>()),
-        )?;
-        let listeners_at = place(limits.listeners.checked_mul(size_of::<ListenerRecord>()))?;
-        let time_waits_at = place(limits.time_waits.checked_mul(size_of::<TimeWaitRecord>()))?;
-        let sockets_at = place(rows.checked_mul(size_of::<SocketRow>()))?;
-        let udp_at = place(limits.datagrams.checked_mul(size_of::<UdpRecord>()))?;
-        let datagrams_at = place(limits.datagrams.checked_mul(size_of::<DatagramRow>()))?;
-        let range_blocks = limits.connections.min(RANGE_ROOMS_DEFAULT);
-        let range_blocks_at = place(range_blocks.checked_mul(size_of::<RangeBlock>()))?;
-        let flight_blocks = limits.connections.min(FLIGHT_ROOMS_DEFAULT);
-        let flight_blocks_at = place(flight_blocks.checked_mul(size_of::<FlightBlock>()))?;
-
+        let places = Places::of(limits, rows)?;
         let file = rustix::fs::memfd_create(c"shunt-state", MemfdFlags::CLOEXEC)
             .map_err(system("create"))?;
         let file = hostif::host_hooks::relocate_fd(file);
-        let bytes = u64::try_from(end).map_err(|_| StateError::TooLarge)?;
-        rustix::fs::ftruncate(&file, bytes).map_err(system("size"))?;
+        rustix::fs::ftruncate(&file, places.len()?).map_err(system("size"))?;
+        Self::map(file, limits, rows, &places)
+    }
+
+    /// The region of an engine that has ended, with the same limits. Nobody else may map it any more.
+    ///
+    /// # Errors
+    /// [`StateError`]: it has another size.
+    pub fn adopt(file: OwnedFd, limits: &Limits, rows: usize) -> Result<Self, StateError> {
+        let system = |what| move |errno| StateError::System(what, errno);
+        let places = Places::of(limits, rows)?;
+        let stat = rustix::fs::fstat(&file).map_err(system("look at"))?;
+        if u64::try_from(stat.st_size) != Ok(places.len()?) {
+            return Err(system("adopt")(rustix::io::Errno::INVAL));
+        }
+        Self::map(file, limits, rows, &places)
+    }
+
+    fn map(
+        file: OwnedFd,
+        limits: &Limits,
+        rows: usize,
+        places: &Places,
+    ) -> Result<Self, StateError> {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
         let base = unsafe {
             rustix::mm::mmap(
                 core::ptr::null_mut(),
-                end,
+                places.end,
                 ProtFlags::READ | ProtFlags::WRITE,
                 flags,
                 &file,
                 0,
             )
         }
-        .map_err(system("map"))?
+        .map_err(|errno| StateError::System("map", errno))?
         .cast::<u8>();
         // SAFETY: the offsets are disjoint, page-aligned (which is enough for every row type), inside
         // the mapping, and each is used once; the mapping is never undone, zeroed memory is a valid
-        // value of every type (`FromZeros`), and no other process maps the file.
+        // value of every type (`FromZeros`), as is whatever an engine of this version left there: rows are plain numbers. No other
+        // process maps the file: it is fresh, or its engine has ended.
         let state = unsafe {
             Self {
                 tables: Tables {
-                    header: &mut slice_at::<TablesHeader>(base, header_at, 1)[0],
-                    connections: slice_at(base, connections_at, limits.connections),
-                    listeners: slice_at(base, listeners_at, limits.listeners),
-                    time_waits: slice_at(base, time_waits_at, limits.time_waits),
-                    udp: slice_at(base, udp_at, limits.datagrams),
-                    range_blocks: slice_at(base, range_blocks_at, range_blocks),
-                    flight_blocks: slice_at(base, flight_blocks_at, flight_blocks),
+                    header: &mut slice_at::<TablesHeader>(base, places.header, 1)[0],
+                    connections: slice_at(base, places.connections, limits.connections),
+                    listeners: slice_at(base, places.listeners, limits.listeners),
+                    time_waits: slice_at(base, places.time_waits, limits.time_waits),
+                    udp: slice_at(base, places.udp, limits.datagrams),
+                    range_blocks: slice_at(base, places.range_blocks, range_blocks_of(limits)),
+                    flight_blocks: slice_at(base, places.flight_blocks, flight_blocks_of(limits)),
                 },
-                sockets: slice_at(base, sockets_at, rows),
-                datagrams: slice_at(base, datagrams_at, limits.datagrams),
+                sockets: slice_at(base, places.sockets, rows),
+                datagrams: slice_at(base, places.datagrams, limits.datagrams),
                 file,
             }
         };
         Ok(state)
+    }
+}
+
+fn range_blocks_of(limits: &Limits) -> usize {
+    limits.connections.min(RANGE_ROOMS_DEFAULT)
+}
+
+fn flight_blocks_of(limits: &Limits) -> usize {
+    limits.connections.min(FLIGHT_ROOMS_DEFAULT)
+}
+
+/// Where each table begins.
+struct Places {
+    header: usize,
+    connections: usize,
+    listeners: usize,
+    time_waits: usize,
+    sockets: usize,
+    udp: usize,
+    datagrams: usize,
+    range_blocks: usize,
+    flight_blocks: usize,
+    end: usize,
+}
+
+impl Places {
+    fn of(limits: &Limits, rows: usize) -> Result<Self, StateError> {
+        let mut end = 0_usize;
+        let mut place = |count: usize, bytes: usize| -> Result<usize, StateError> {
+            let start = end;
+            let padded = count.checked_mul(bytes);
+            let padded = padded.and_then(|bytes| bytes.checked_next_multiple_of(ALIGN));
+            let next = padded.and_then(|bytes| start.checked_add(bytes));
+            end = next.ok_or(StateError::TooLarge)?;
+            Ok(start)
+        };
+        Ok(Self {
+            header: place(1, size_of::<TablesHeader>())?,
+            connections: place(limits.connections, size_of::<ConnectionRecord>())?,
+            listeners: place(limits.listeners, size_of::<ListenerRecord>())?,
+            time_waits: place(limits.time_waits, size_of::<TimeWaitRecord>())?,
+            sockets: place(rows, size_of::<SocketRow>())?,
+            udp: place(limits.datagrams, size_of::<UdpRecord>())?,
+            datagrams: place(limits.datagrams, size_of::<DatagramRow>())?,
+            range_blocks: place(range_blocks_of(limits), size_of::<RangeBlock>())?,
+            flight_blocks: place(flight_blocks_of(limits), size_of::<FlightBlock>())?,
+            end,
+        })
+    }
+
+    fn len(&self) -> Result<u64, StateError> {
+        u64::try_from(self.end).map_err(|_| StateError::TooLarge)
     }
 }
 

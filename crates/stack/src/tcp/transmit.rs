@@ -301,7 +301,9 @@ impl Tcp<'_> {
         if flags.contains(Flags::LOSE) {
             self.change(index, |record| record.set(Flags::LOSE, false));
         }
-        if flags.contains(Flags::USED | Flags::DRAINING) {
+        // What waits for a neighbour's address has its last segment still to send.
+        let is_waiting = ip.flows.is_waiting(at(index));
+        if flags.contains(Flags::USED | Flags::DRAINING) && !is_waiting {
             self.change(index, |record| record.set(Flags::DRAINING, false));
             ip.forget_path(at(index));
             if !flags.intersects(Flags::OWNED | Flags::READY) {

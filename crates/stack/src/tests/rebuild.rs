@@ -201,6 +201,9 @@ fn an_interrupted_row_is_given_up_and_the_others_go_on() {
     assert!(!node.is_released(broken), "its program holds it");
     node.close(NOW, broken);
     node.transmit(NOW);
+    assert!(!node.is_released(broken), "its reset waits for an address");
+    node.knows(NOW, PEER);
+    node.transmit(NOW);
     assert!(node.is_released(broken));
     assert!(
         node.stack
@@ -233,6 +236,9 @@ fn connections_of_a_lost_listener_are_given_up() {
     }
     let (mut node, _) = restart(&mut memory, programs, NOW);
     node.timers(NOW);
+    node.transmit(NOW);
+    assert!(!node.is_released(1), "its reset waits for an address");
+    node.knows(NOW, PEER);
     node.transmit(NOW);
     assert!(node.is_released(1));
     assert_eq!(

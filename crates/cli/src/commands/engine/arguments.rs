@@ -155,6 +155,9 @@ pub struct Arguments {
     /// Why it is a process of its own, for `shunt status`.
     #[arg(long, value_name = "TEXT", hide = true)]
     pub(super) because: Option<String>,
+    /// Wait for the end of a program with an engine inside, and reset what it leaves: started by that engine.
+    #[arg(long, hide = true, conflicts_with = "background")]
+    pub(super) guard: bool,
     /// Start in the background and return once programs can attach.
     #[arg(long)]
     pub(super) background: bool,

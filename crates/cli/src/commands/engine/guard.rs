@@ -1,0 +1,123 @@
+//! The guard of a program with an engine inside: sleeps until the program is killed, and then resets the connections that its
+//! engine has left, so that no peer waits for ever for somebody who is gone (docs/decisions/0065-peers-of-a-killed-program.md).
+//!
+//! The engine starts it (`preload_inline/src/guard.rs`) with three descriptors: the memory file with its tables, the
+//! program's pidfd, and a pipe. A byte in the pipe says that a child goes on with the engine (`x`), or not after all (`o`); its
+//! end without the program's, that the program has executed another.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use hostif::Steering;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::OwnedFd,
+    io::Errno,
+};
+
+use super::{arguments::Arguments, config, confined, drivers};
+use crate::sys;
+
+/// The memory file, the program, the pipe.
+const INHERITED: [i32; 3] = [3, 4, 5];
+/// Between the end of a program's descriptors and its own.
+const DEATH: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
+/// A child goes on with the engine.
+const HEIR: u8 = b'x';
+
+/// Runs until the program has ended.
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let [state, program, pipe] = INHERITED.map(sys::inherited);
+    let (state, program, pipe) = (state?, program?, pipe?);
+    sys::unblock_signals();
+    confined::begin(arguments);
+    if !was_killed(&program, &pipe)? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let steering = Steering { cores: 1, key: 0 };
+    let opened = drivers::open(arguments, steering, None)?;
+    let Some(driver) = opened.queues.into_iter().next() else {
+        bail!("--nic {}: it has no queue", arguments.nic);
+    };
+    engine::reset_left(config(arguments)?, state, driver).context("--guard")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits for the end of the program. False: it has ended in order, somebody goes on with its engine, or it is another program
+/// now.
+fn was_killed(program: &OwnedFd, pipe: &OwnedFd) -> anyhow::Result<bool> {
+    let mut has_heir = false;
+    loop {
+        let mut both = [program, pipe].map(|fd| PollFd::new(fd, PollFlags::IN));
+        match poll(&mut both, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno).context("waiting for the program"),
+        }
+        let (has_ended, has_word) = (!both[0].revents().is_empty(), !both[1].revents().is_empty());
+        if has_word {
+            let mut words = [0; 16];
+            match rustix::io::read(pipe, &mut words) {
+                // What it said last comes before its end.
+                Ok(0) => return Ok(!has_heir && ends_soon(program)?),
+                Ok(count) => has_heir = words[count - 1] == HEIR,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno).context("hearing of the program"),
+            }
+        } else if has_ended {
+            return Ok(!has_heir);
+        }
+    }
+}
+
+/// Whether a program that has closed everything is ending; else it executes another.
+fn ends_soon(program: &OwnedFd) -> anyhow::Result<bool> {
+    let mut end = [PollFd::new(program, PollFlags::IN)];
+    match poll(&mut end, Some(&DEATH)) {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno).context("waiting for the program"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use rustix::pipe::pipe;
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    use super::*;
+
+    fn program() -> (Child, OwnedFd) {
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
+        (child, pidfd)
+    }
+
+    #[test]
+    fn a_program_that_is_killed_is_told_from_one_that_leaves_its_engine_to_a_child() {
+        for (words, killed) in [(&b""[..], true), (b"x", false), (b"xo", true)] {
+            let (mut child, pidfd) = program();
+            let (rx, tx) = pipe().unwrap();
+            rustix::io::write(&tx, words).unwrap();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert_eq!(was_killed(&pidfd, &rx).unwrap(), killed, "{words:?}");
+            drop(tx);
+            assert!(was_killed(&pidfd, &rx).unwrap(), "its pipe ends too");
+        }
+    }
+
+    #[test]
+    fn a_program_that_executes_another_was_not_killed() {
+        let (mut child, pidfd) = program();
+        let (rx, tx) = pipe().unwrap();
+        drop(tx);
+        assert!(!was_killed(&pidfd, &rx).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,68 @@
+//! The process that tells peers when this one is killed: `shunt engine --guard`, started by the engine inside with the file of its
+//! tables. See `cli/src/commands/engine/guard.rs` and docs/decisions/0065-peers-of-a-killed-program.md.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStringExt as _;
+
+use engine::Inline;
+use rustix::fd::{AsRawFd as _, OwnedFd};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+use crate::engine::CONNECTIONS;
+use crate::settings::Settings;
+use crate::sys;
+
+/// Names the file of `shunt`; `shunt run` sets it.
+const BINARY_VARIABLE: &str = "SHUNT_BINARY";
+
+/// The guard's other end.
+pub struct Guard(OwnedFd);
+
+impl Guard {
+    /// Starts it. `None`: without it peers of a program that is killed are not told.
+    pub fn start(settings: &Settings, engine: &Inline) -> Option<Self> {
+        let binary = CString::new(std::env::var_os(BINARY_VARIABLE)?.into_vec()).ok()?;
+        let state = engine.state_file()?;
+        let program = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
+        let (rx, tx) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
+        let fds = [&state, &program, &rx].map(|fd| fd.as_raw_fd());
+        sys::start_apart(&binary, &arguments(settings)?, fds).ok()?;
+        Some(Self(client::relocate(tx)))
+    }
+
+    /// A child goes on with the engine when this process has ended, or not after all.
+    pub fn tell(&self, has_heir: bool) {
+        // It may be gone.
+        let _ = rustix::io::write(&self.0, if has_heir { b"x" } else { b"o" });
+    }
+
+    /// In a forked child: the engine, and so the guard, is the parent's.
+    pub fn forget(&self) {
+        client::close_relocated(self.0.as_raw_fd());
+    }
+}
+
+/// As the engine here was started, over a packet socket.
+fn arguments(settings: &Settings) -> Option<Vec<CString>> {
+    let list = |words: Vec<String>| words.join(",");
+    let own = settings.addresses.iter();
+    let own = own.map(|own| format!("{}/{}", own.address, own.prefix_len));
+    let mut words = vec![
+        "shunt".to_owned(),
+        "engine".to_owned(),
+        "--guard".to_owned(),
+        "--driver=af_packet".to_owned(),
+        format!("--nic={}", settings.nic),
+        format!("--address={}", list(own.collect())),
+        format!("--max-connections={CONNECTIONS}"),
+    ];
+    if !settings.gateways.is_empty() {
+        let gateways = settings.gateways.iter().map(ToString::to_string);
+        words.push(format!("--gateway={}", list(gateways.collect())));
+    }
+    words
+        .into_iter()
+        .map(|word| CString::new(word).ok())
+        .collect()
+}
