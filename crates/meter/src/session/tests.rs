@@ -1,6 +1,9 @@
 //! Sessions with probes in memory, whose answers are lost, doubled, late and changed by plan.
 
-use std::{collections::VecDeque, io};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+};
 
 use super::*;
 
