@@ -23,8 +23,8 @@ use crate::engines::Which;
 /// Watch engines, programs and connections: rates, retransmissions, round trips.
 ///
 /// Keys: Tab or 1 2 3 choose connections, programs or engines; arrows, PgUp, PgDn, Home, End move; F6 or s sorts by the
-/// next column, r reverses; / or F4 filters (Esc ends that); p pauses; q, F10 or Ctrl-C quits. Bytes that two
-/// programs pass each other through shared memory are seen in no connection's rate.
+/// next column, r reverses; / or F4 filters (Esc ends that); p pauses; q, F10 or Ctrl-C quits. What two
+/// programs pass each other through shared memory counts too.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shunt top

@@ -59,6 +59,15 @@ impl ByteChannels {
             .find(|one| one.neighbour == neighbour)
     }
 
+    /// Bytes that a socket has sent and received through memory so far, as both sides say.
+    pub fn passed(&self, sockets: &Sockets, row: u32) -> Option<(u64, u64)> {
+        let name = sockets.slot(row)?;
+        let mut regions = self.regions.iter();
+        let region = regions.find(|one| one.number == name.channel_region)?;
+        let (out, back) = region.channel_region.channel_pairs(name.slot, name.side)?;
+        Some((out.byte_channel.told(), back.byte_channel.told()))
+    }
+
     /// Whether notes wait for room.
     pub fn has_backlog(&self) -> bool {
         !self.unsent.is_empty()

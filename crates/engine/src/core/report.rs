@@ -122,11 +122,19 @@ pub fn sockets(core: &EngineCore) -> Value {
             "receive_queue": row.ready, "send_queue": row.backlog, "half_open": row.half_open,
         }));
     }
+    // What neighbours pass each other through memory is in no segment.
+    let passed = |owner: u64| {
+        let row = core.layer.sockets.row_of(owner)?;
+        let channels = &core.layer.byte_channels;
+        channels.passed(&core.layer.sockets, row)
+    };
     for row in core.layer.stack.connections() {
+        let (passed_out, passed_in) = passed(row.owner).unwrap_or_default();
         rows.push(json!({
             "core": here, "protocol": "tcp", "state": row.info.state.name(), "local": row.local, "remote": row.remote, "pids": owners(row.owner), "inode": inode(row.owner),
             "receive_queue": row.info.receive_queue.min(unread(row.owner)), "send_queue": row.info.send_queue,
-            "bytes_acked": row.info.bytes_acked, "bytes_received": row.info.bytes_received,
+            "bytes_acked": row.info.bytes_acked.saturating_add(passed_out),
+            "bytes_received": row.info.bytes_received.saturating_add(passed_in),
             "srtt_us": row.info.srtt_us, "rto_us": row.info.rto_us, "cwnd": row.info.cwnd,
             "congestion_control": row.info.congestion.name(), "pacing_rate": row.info.pacing_rate, "delivery_rate": row.info.delivery_rate,
             "mss": row.info.snd_mss, "snd_wnd": row.info.snd_wnd, "rcv_wnd": row.info.rcv_wnd,

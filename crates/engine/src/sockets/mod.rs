@@ -245,6 +245,11 @@ impl Sockets {
         rustix::fs::fstat(&**backing).ok().map(|file| file.st_ino)
     }
 
+    /// Where a socket has memory with a neighbour.
+    pub fn slot(&self, row: u32) -> Option<SlotName> {
+        self.companions[at(row)].slot
+    }
+
     /// Whether the engine chose the port of its connection.
     pub fn is_port_chosen(&self, row: u32) -> bool {
         self.companions[at(row)].is_port_chosen
