@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fs, path::Path, process::Command};
 use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{
-    PATIENCE, Witness,
+    PATIENCE, Witness, wait_for,
     world::{self, Mode, World},
 };
 
@@ -158,8 +158,12 @@ fn who_may_not_trace_does_not_look_into_an_engine_of_its_own_user() {
         .args(["sleep", "60"])
         .spawn()
         .unwrap();
-    let own = format!("/proc/{}/maps", beside.id());
-    let own = read(&own);
+    // Until then it is a setpriv that may do more.
+    let name = format!("/proc/{}/comm", beside.id());
+    wait_for("the program", PATIENCE, || {
+        fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n")
+    });
+    let own = read(&format!("/proc/{}/maps", beside.id()));
     beside.kill().unwrap();
     beside.wait().unwrap();
     let engines = read(&engine);

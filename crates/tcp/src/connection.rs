@@ -144,6 +144,11 @@ impl Connection {
         self.receive_capacity()
     }
 
+    /// Whether a reset is still to be sent.
+    pub fn owes_reset(&self) -> bool {
+        self.reset_owed
+    }
+
     /// Whether nothing of the peer's lies in the receive window: all that came was consumed.
     pub fn is_drained(&self) -> bool {
         self.rcv.out_of_order.is_empty() && self.consumed() == self.readable_end()

@@ -62,25 +62,28 @@ fn connections_go_round_the_cores_of_their_program_and_arrive_at_all_of_their_pe
 }
 
 #[test]
-fn accept_takes_from_the_cores_by_turns() {
+fn accept_takes_connections_in_the_order_in_which_they_were_established_on_any_core() {
     let engines = engines_of_cores([1, 2]);
     let sessions = [0, 1].map(|side: usize| Session::attach(&engines[side].name).unwrap());
     let (listener, address) = listener(sessions[1], ADDRESSES[1]);
-    let near: Vec<_> = (0..40)
-        .map(|_| connect(sessions[0], address).unwrap())
-        .collect();
-    let waiting = || {
+    let established = || {
         let cores = engines[1].status_of_cores();
-        let established = |core: &serde_json::Value| core["connections"].as_u64().unwrap();
-        cores.iter().map(established).min().unwrap()
+        let count = |core: &serde_json::Value| core["connections"].as_u64().unwrap();
+        cores.iter().map(count).sum::<u64>()
     };
-    let fewest = usize::try_from(waiting()).unwrap();
-    assert!(fewest >= 8);
-    // As long as both have some, none of them is favoured.
-    let first: Vec<_> = (0..2 * fewest - 2).map(|_| accept(&listener)).collect();
-    let counts = per_core(&first);
-    assert!(counts[&0].abs_diff(counts[&1]) <= 2, "{counts:?}");
-    drop(near);
+    let near: Vec<_> = (1..=40)
+        .map(|count| {
+            let near = connect(sessions[0], address).unwrap();
+            let is_there = || established() == count;
+            testkit::wait_for("the connection", testkit::PATIENCE, is_there);
+            near
+        })
+        .collect();
+    let far: Vec<_> = near.iter().map(|_| accept(&listener)).collect();
+    assert_eq!(per_core(&far).len(), 2);
+    let came: Vec<_> = near.iter().map(|near| near.local_address()).collect();
+    let accepted: Vec<_> = far.iter().map(|far| far.peer_address()).collect();
+    assert_eq!(accepted, came);
 }
 
 #[test]

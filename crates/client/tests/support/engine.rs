@@ -257,6 +257,7 @@ impl Core {
             },
             Request::MapArea { .. }
             | Request::MapHolders
+            | Request::Capture(_)
             | Request::Adopt
             | Request::Yield
             | Request::Signals { .. } => {

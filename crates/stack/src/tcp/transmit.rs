@@ -301,8 +301,8 @@ impl Tcp<'_> {
         if flags.contains(Flags::LOSE) {
             self.change(index, |record| record.set(Flags::LOSE, false));
         }
-        // What waits for a neighbour's address has its last segment still to send.
-        let is_waiting = ip.flows.is_waiting(at(index));
+        // Its last segment may wait for a neighbour's address.
+        let is_waiting = ip.flows.is_waiting(at(index)) && self.record(index).tcp.owes_reset();
         if flags.contains(Flags::USED | Flags::DRAINING) && !is_waiting {
             self.change(index, |record| record.set(Flags::DRAINING, false));
             ip.forget_path(at(index));

@@ -201,9 +201,6 @@ fn an_interrupted_row_is_given_up_and_the_others_go_on() {
     assert!(!node.is_released(broken), "its program holds it");
     node.close(NOW, broken);
     node.transmit(NOW);
-    assert!(!node.is_released(broken), "its reset waits for an address");
-    node.knows(NOW, PEER);
-    node.transmit(NOW);
     assert!(node.is_released(broken));
     assert!(
         node.stack
@@ -217,6 +214,31 @@ fn an_interrupted_row_is_given_up_and_the_others_go_on() {
             })
             .is_ok()
     );
+}
+
+#[test]
+fn a_reset_waits_for_the_address_of_a_neighbour() {
+    let mut memory = HeapTables::new(16, 4, 8).unwrap();
+    let programs = Shared::default();
+    let owner = {
+        let mut node = Node::with(
+            Stack::new(memory.tables(), config(ME)).unwrap(),
+            programs.clone(),
+        );
+        configure(&mut node.stack, NOW, ME);
+        node.knows(NOW, PEER);
+        let listener = node.listen(80, 5);
+        node.handshake(NOW, ip(PEER), 1, 80).unwrap();
+        node.accept(listener).unwrap()
+    };
+    let (mut node, _) = restart(&mut memory, programs, NOW);
+    node.abort(NOW, owner);
+    assert!(segments(&node.transmit(NOW)).is_empty());
+    assert!(!node.is_released(owner));
+    node.knows(NOW, PEER);
+    let sent = segments(&node.transmit(NOW));
+    assert!(sent.len() == 1 && sent[0].1.flags.contains(Flags::RST));
+    assert!(node.is_released(owner));
 }
 
 #[test]
@@ -236,9 +258,6 @@ fn connections_of_a_lost_listener_are_given_up() {
     }
     let (mut node, _) = restart(&mut memory, programs, NOW);
     node.timers(NOW);
-    node.transmit(NOW);
-    assert!(!node.is_released(1), "its reset waits for an address");
-    node.knows(NOW, PEER);
     node.transmit(NOW);
     assert!(node.is_released(1));
     assert_eq!(
