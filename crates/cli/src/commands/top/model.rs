@@ -198,7 +198,15 @@ impl Model {
             filter.is_empty() || texts.any(|text| text.to_lowercase().contains(&filter))
         };
         self.connections = self.all.iter().filter(passes).cloned().collect();
-        self.programs = programs(&self.connections);
+        let is_named = |name: &str, pid: u32| {
+            name.to_lowercase().contains(&filter) || pid.to_string().contains(&filter)
+        };
+        let idle = self.engines.iter().flat_map(|(engine, _)| {
+            let attached = engine.attached.iter();
+            let named = attached.filter(|(pid, name)| is_named(name, *pid));
+            named.map(|(pid, name)| (engine.label.as_str(), *pid, name.as_str()))
+        });
+        self.programs = programs(&self.connections, idle);
         let sort = self.sort;
         self.connections.sort_by_cached_key(|(one, rates)| {
             let figure = figure(
@@ -270,26 +278,38 @@ fn figure(
     }
 }
 
-fn programs(connections: &[(Connection, Rates)]) -> Vec<Program> {
+/// Those that have connections, and the attached ones besides.
+fn programs<'s>(
+    connections: &'s [(Connection, Rates)],
+    attached: impl Iterator<Item = (&'s str, u32, &'s str)>,
+) -> Vec<Program> {
     let mut by_pid: HashMap<(u32, &str), Program> = HashMap::new();
+    let idle = |label: &str, pid, program: &str| Program {
+        label: label.to_owned(),
+        pid,
+        program: program.to_owned(),
+        connections: 0,
+        retransmissions: 0,
+        srtt_us: None,
+        queues: (0, 0),
+        rates: Rates::default(),
+    };
     for (one, rates) in connections {
         let Some(pid) = one.pid else { continue };
-        let program = by_pid.entry((pid, &one.label)).or_insert_with(|| Program {
-            label: one.label.clone(),
-            pid,
-            program: one.program.clone(),
-            connections: 0,
-            retransmissions: 0,
-            srtt_us: None,
-            queues: (0, 0),
-            rates: Rates::default(),
-        });
+        let program = by_pid
+            .entry((pid, &one.label))
+            .or_insert_with(|| idle(&one.label, pid, &one.program));
         program.connections += 1;
         program.retransmissions += one.counted.retransmissions;
         program.srtt_us = program.srtt_us.max(one.srtt_us);
         program.queues.0 += one.queues.0;
         program.queues.1 += one.queues.1;
         program.rates.add(*rates);
+    }
+    for (label, pid, name) in attached {
+        by_pid
+            .entry((pid, label))
+            .or_insert_with(|| idle(label, pid, name));
     }
     by_pid.into_values().collect()
 }

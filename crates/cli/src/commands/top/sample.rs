@@ -46,8 +46,10 @@ pub struct Engine {
     pub mode: String,
     /// Interface and driver.
     pub device: String,
-    /// Numbers of things.
+    /// How many programs are attached.
     pub programs: u64,
+    /// Their processes and names.
+    pub attached: Vec<(u32, String)>,
     /// TCP connections.
     pub connections: u64,
     /// Resident memory.
@@ -108,8 +110,8 @@ pub fn take(which: &Which) -> Sample {
     for (found, answer) in answers {
         let label = found.label();
         match answer {
-            Ok((status, rows)) => {
-                sample.engines.push(engine(&label, &status));
+            Ok((status, programs, rows)) => {
+                sample.engines.push(engine(&label, &status, &programs));
                 sample.add(&label, &rows);
             }
             Err(silent) => sample.engines.push(silent_engine(label, &silent)),
@@ -118,13 +120,15 @@ pub fn take(which: &Which) -> Sample {
     sample
 }
 
-fn report(channels: &[Channel]) -> anyhow::Result<(Value, Value)> {
+/// The engine, its programs, its sockets.
+fn report(channels: &[Channel]) -> anyhow::Result<(Value, Value, Value)> {
     let ask = |kind| -> anyhow::Result<Vec<Value>> {
         channels.iter().map(|channel| channel.query(kind)).collect()
     };
     let programs = merge::programs(&ask(QueryKind::Sessions)?);
     let status = merge::status(&ask(QueryKind::Status)?, &programs);
-    Ok((status, merge::sockets(&ask(QueryKind::Sockets)?)))
+    let sockets = merge::sockets(&ask(QueryKind::Sockets)?);
+    Ok((status, programs, sockets))
 }
 
 fn number(value: &Value) -> u64 {
@@ -135,11 +139,14 @@ fn word(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn engine(label: &str, status: &Value) -> Engine {
+fn pid_of(row: &Value) -> Option<u32> {
+    row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok())
+}
+
+fn engine(label: &str, status: &Value, programs: &Value) -> Engine {
     let driver = &status["driver_counters"];
-    let pid = status["pid"]
-        .as_u64()
-        .and_then(|pid| u32::try_from(pid).ok());
+    let pid = pid_of(status);
+    let pids = programs.as_array().into_iter().flatten().filter_map(pid_of);
     Engine {
         label: label.to_owned(),
         pid,
@@ -148,6 +155,9 @@ fn engine(label: &str, status: &Value) -> Engine {
         mode: word(&status["mode"]),
         device: format!("{} {}", word(&status["interface"]), word(&status["driver"])),
         programs: number(&status["programs"]),
+        attached: pids
+            .map(|pid| (pid, process::name(pid).unwrap_or_default()))
+            .collect(),
         connections: number(&status["connections"]),
         memory_kib: number(&status["memory_kib"]["total"]),
         counted: Counted {
@@ -169,6 +179,7 @@ fn silent_engine(label: String, silent: &Silent) -> Engine {
         mode: String::new(),
         device: String::new(),
         programs: 0,
+        attached: Vec::new(),
         connections: 0,
         memory_kib: 0,
         counted: Counted::default(),

@@ -42,6 +42,10 @@ fn engine(label: &str, pid: u32, received_bytes: u64, silent: Option<&str>) -> E
         mode: "process".to_owned(),
         device: "eth0 af_packet".to_owned(),
         programs: 1,
+        attached: match silent {
+            None => vec![(43, "nginx".to_owned())],
+            Some(_) => Vec::new(),
+        },
         connections: 2,
         memory_kib: 100,
         counted: Counted {
@@ -90,7 +94,7 @@ fn rates_are_what_was_added_in_a_second_and_sort_the_rows() {
 #[test]
 fn programs_add_up_their_connections() {
     let model = two_samples(Sort::Rate);
-    let [program] = &model.programs[..] else {
+    let [program, _idle] = &model.programs[..] else {
         panic!("{:?}", model.programs)
     };
     assert_eq!((program.pid, program.connections), (42, 2));
@@ -136,4 +140,27 @@ fn a_counter_that_fell_has_no_rate() {
         Duration::from_secs(1),
     );
     assert!(rates.both() < 1e-9);
+}
+
+#[test]
+fn a_program_without_a_connection_is_listed_too() {
+    let mut model = two_samples(Sort::Rate);
+    let listed = |model: &Model| {
+        let mut listed: Vec<_> = model
+            .programs
+            .iter()
+            .filter(|one| one.label == "@shunt/engine")
+            .map(|one| (one.pid, one.program.clone(), one.connections))
+            .collect();
+        listed.sort();
+        listed
+    };
+    let both = [
+        (42, "redis-server".to_owned(), 2),
+        (43, "nginx".to_owned(), 0),
+    ];
+    assert_eq!(listed(&model), both);
+    model.filter = "NGINX".to_owned();
+    model.arrange();
+    assert_eq!(listed(&model), both[1..]);
 }
