@@ -21,8 +21,8 @@ SHORT = {
     "malicious-commands", "multiversioning", "noreply", "quit", "stats-conns", "stats-detail", "stats", "strtol-testing", "udp",
     "watcher_connid",
 }
-TEST_DEADLINE_S = 150
-PART_DEADLINE_S = 900
+TEST_DEADLINE_S = 300
+PART_DEADLINE_S = 1200
 WAYS = ("loopback", "supervised")
 SOURCE = {}
 # The tests take a Unix socket where -h names that option; what else they ask the server for is unchanged.
