@@ -1,6 +1,7 @@
 //! A hostile program of an ordinary user on an engine that others use: what it does with its descriptors, its threads and
 //! memory whose pages never come keeps nobody else waiting. `hostile/hostile.c` says how each part goes about it.
 
+use std::io::Write as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use testkit::{
 
 /// Answers of the witness that come while the hostile program does its worst.
 const MEANWHILE: usize = 200;
+/// Bytes and words that are written into shared memory while the witness looks on.
+const ATTEMPTS: u64 = 1_000_000;
 /// What answers.
 const ECHO: &str = "
 import socket, threading
@@ -134,6 +137,51 @@ fn calls_without_end_on_every_descriptor_keep_nobody_waiting() {
 #[test]
 fn a_lock_that_is_kept_on_a_backing_socket_keeps_nobody_waiting() {
     run("hostile", "names");
+}
+
+/// Programs that write any bytes into the memory that they share with the engine, ring its doorbells and cut their files short lose
+/// their own connections, and the log names them.
+#[test]
+fn any_bytes_in_shared_memory_spoil_nobody_elses_connections() {
+    for way in [Mode::Engine, Mode::Cores] {
+        let Some(scene) = Scene::new("hostile-scribble", way, &[]) else {
+            return;
+        };
+        let mut witness = Witness::start(&scene.world);
+        let before = EngineState::of_world(&scene.world).with_tables();
+        let mut hostile = scene.start("scribble");
+        let attempts = |hostile: &Program| {
+            let said = hostile.stdout();
+            let last = said.lines().rfind(|line| line.starts_with("attempts "));
+            let count = last.and_then(|line| line.split(' ').nth(1)?.parse::<u64>().ok());
+            count.unwrap_or_default()
+        };
+        hostile
+            .wait_until("attempts", PATIENCE, |hostile| {
+                attempts(hostile) >= ATTEMPTS
+            })
+            .unwrap_or_else(|error| panic!("{error}"));
+        witness.goes_on(MEANWHILE);
+        scene.assert_serves();
+        let named = || {
+            let log = scene.world.engine.as_ref().map(Program::stderr);
+            let log = log.unwrap_or_default();
+            log.matches("dropping a program").count()
+        };
+        testkit::wait_for("a name in the log", PATIENCE, || named() > 0);
+        hostile
+            .signal(Signal::KILL)
+            .unwrap_or_else(|error| panic!("{error}"));
+        let (made, named) = (attempts(&hostile), named());
+        world::finish(hostile);
+        witness.goes_on(MEANWHILE);
+        before.assert_back_in(&scene.world);
+        let _ = writeln!(
+            std::io::stderr(),
+            "hostile: {made} attempts, {named} programs were dropped"
+        );
+        witness.finish(2 * MEANWHILE);
+    }
 }
 
 /// With six hundred descriptors of an engine one user gets half, is refused the rest, and others are served.

@@ -6,6 +6,8 @@
        hostile descriptors ADDRESS PORT     calls without end on every descriptor that it has
        hostile names ADDRESS PORT           connections from a bound socket whose lock a call without end keeps
        hostile flood ADDRESS PORT           listeners of ADDRESS, which is the engine's, until there are no more
+       hostile scribble ADDRESS PORT        any bytes anywhere in the memory that it shares with the engine, doorbells, and files cut
+                                            short, by one process after the other; says how many attempts they made
 
    ADDRESS and PORT are of a server that echoes otherwise. Started as root, it is an ordinary user before its first socket. It says
    `ready` when its calls are under way and stays until it is killed. */
@@ -18,6 +20,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +31,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define NOBODY 65534
@@ -287,6 +291,101 @@ static void flood(void) {
     printf("made %d refused %d\n", made, refused);
 }
 
+/* Attempts of one process. */
+#define ATTEMPTS 50000
+/* Where rings and headers are; and where they begin. */
+static const size_t HEADS[] = {1 << 20, 1 << 16, 1 << 12};
+
+struct area {
+    unsigned char *start;
+    size_t bytes;
+};
+
+/* The memory files that are mapped here for reading and writing. */
+static int shared_memory(struct area areas[64]) {
+    char line[512];
+    int count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && count < 64 && fgets(line, sizeof line, maps)) {
+        unsigned long from, to;
+        char rights[8];
+        if (strstr(line, "memfd:") && sscanf(line, "%lx-%lx %7s", &from, &to, rights) == 3 && !strcmp(rights, "rw-s"))
+            areas[count++] = (struct area){(unsigned char *)from, to - from};
+    }
+    fclose(maps);
+    return count;
+}
+
+static void scribble_once(struct area area, unsigned long chance) {
+    size_t bytes = area.bytes;
+    if (chance % 4 < 3 && HEADS[chance % 4] < bytes)
+        bytes = HEADS[chance % 4];
+    size_t place = (chance >> 8) % (bytes - 8) & ~7UL;
+    unsigned long *word = (unsigned long *)(area.start + place);
+    switch ((chance >> 3) % 8) {
+    case 0: *word = 0; break;
+    case 1: *word = ~0UL; break;
+    case 2: *word += 1; break;
+    case 3: *word -= 1; break;
+    case 4: *word ^= 1UL << (chance >> 58); break;
+    case 5: *word = (unsigned long)random() << 32 | (unsigned long)random(); break;
+    case 6: *(unsigned *)word = (unsigned)random(); break;
+    default: area.start[place] = (unsigned char)(chance >> 40);
+    }
+}
+
+static void scribble(unsigned seed, unsigned long *attempts) {
+    struct area areas[64];
+    int fds[256];
+    for (int n = 0; n < 4; n++)
+        pass(connected(), 16384);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    listen(listener, 8);
+    int count = all_descriptors(fds);
+    int found = shared_memory(areas);
+    if (found == 0)
+        fail("shared memory", -ENOENT);
+    srandom(seed);
+    unsigned long bell = 1;
+    for (int n = 0; n < ATTEMPTS; n++) {
+        unsigned long chance = (unsigned long)random() << 31 ^ (unsigned long)random() << 8 ^ (unsigned long)random();
+        scribble_once(areas[random() % found], chance);
+        if (n % 64 == 0)
+            for (int one = 0; one < count; one++)
+                if (direct(SYS_fcntl, fds[one], F_GET_SEALS, 0, 0, 0, 0) < 0)
+                    direct(SYS_write, fds[one], (long)&bell, sizeof bell, 0, 0, 0);
+                else
+                    direct(SYS_ftruncate, fds[one], n, 0, 0, 0, 0);
+        ++*attempts;
+    }
+}
+
+/* One process after the other: what each spoils is its own. */
+static void scribble_on(void) {
+    unsigned long *attempts =
+        mmap(NULL, sizeof *attempts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (unsigned round = 1;; round++) {
+        int child = fork();
+        if (child == 0) {
+            /* What the library says of its own memory is nobody's news here. */
+            freopen("/dev/null", "w", stderr);
+            signal(SIGPIPE, SIG_IGN);
+            scribble(round, attempts);
+            direct(SYS_exit_group, 0, 0, 0, 0, 0, 0);
+        }
+        int status, waited = 0;
+        for (; waited < 1000 && waitpid(child, &status, WNOHANG) == 0; waited++)
+            usleep(10000);
+        if (waited == 1000) {
+            kill(child, SIGKILL);
+            waitpid(child, &status, 0);
+        }
+        if (round == 3)
+            puts("ready");
+        printf("attempts %lu rounds %u\n", *attempts, round);
+    }
+}
+
 int main(int count, char **words) {
     struct rlimit all;
     struct sockaddr_in peer = {0};
@@ -315,6 +414,8 @@ int main(int count, char **words) {
         locked_names();
     else if (!strcmp(words[1], "flood"))
         flood();
+    else if (!strcmp(words[1], "scribble"))
+        scribble_on();
     else
         return 2;
     puts("ready");
