@@ -95,6 +95,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "testkit",
         &[
             "wire", "tcp", "stack", "nic", "netem", "hostif", "engine", "client", "native", "lab",
+            "mover",
         ],
     ),
 ];

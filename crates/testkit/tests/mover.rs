@@ -88,13 +88,14 @@ fn files_travel_over_shunts_sockets() {
     ] {
         let what = format!("receiver {receiver_on_shunt}, sender {sender_on_shunt}, {address}");
         let listen = format!("{address}:7333");
+        let token = mover::Token::random().unwrap().to_string();
         let arguments = [
-            "recv", "--listen", &listen, "--token", "word", "--dir", dir, "--store", store,
+            "recv", "--listen", &listen, "--token", &token, "--dir", dir, "--store", store,
         ];
         let mut receiver = start(a, receiver_on_shunt, &arguments);
         let listens = |receiver: &Program| receiver.stderr().contains("listening on");
         receiver.wait_until(&what, PATIENCE, listens).unwrap();
-        let arguments = ["send", source, "--to", &listen, "--token", "word", "--json"];
+        let arguments = ["send", source, "--to", &listen, "--token", &token, "--json"];
         let sender = start(b, sender_on_shunt, &[&arguments[..], more].concat());
         let sent = sender.finish(PATIENCE, || false).unwrap().success();
         let sent = sent.unwrap_or_else(|error| panic!("{what}: {error}: {}", receiver.stderr()));
