@@ -3,8 +3,8 @@
 //! hears EINTR and mostly makes the same call again. Either way it is told what it was to be told, and nothing is sent or taken twice.
 //!
 //! An answer that the kernel takes in the very moment in which the caller leaves because of a signal goes with the call, and nobody is
-//! told (`seccomp_do_user_notification` looks whether there is one, and locks afterwards). So a thread of which a signal has taken a
-//! call back is looked at before each answer, and not answered while one is on its way to it.
+//! told (`seccomp_do_user_notification` looks whether there is one, and locks afterwards). So a thread is looked at before its first
+//! answers, and one of which a signal has taken a call back before each, and not answered while a signal is on its way to it.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -23,6 +23,10 @@ use crate::sys;
 const REMEMBERED_MAX: usize = 256;
 /// Of a payload that was sent so much is compared, and of one that was received so much is kept.
 const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+/// Threads whose answers are counted.
+const THREADS_MAX: usize = 4096;
+/// Answers of a thread that are preceded by a look, which takes some 10 µs, until one is known to be interrupted.
+const FIRST_LOOKS: u32 = 64;
 /// So long a thread may take to leave its call.
 const LEAVING_MAX: Duration = Duration::from_millis(1);
 /// Bytes of `struct msghdr`, and those words of it that a receiving call does not change.
@@ -36,8 +40,8 @@ pub struct Unheard {
     answers: HashMap<u32, Answer>,
     /// Sockets that the kernel has bound for a call that came no further.
     bound: HashSet<u64>,
-    /// Threads of which a signal has taken a call back.
-    interrupted: HashSet<u32>,
+    /// Threads, and how many of their answers are still preceded by a look; of those of which a signal has taken a call back, all.
+    looks: HashMap<u32, u32>,
 }
 
 struct Answer {
@@ -111,6 +115,13 @@ impl Unheard {
             let _ = call.caller.write(at, &bytes);
         }
         Some(answer.value)
+    }
+
+    fn looks_left(&mut self, caller: Caller) -> &mut u32 {
+        if self.looks.len() >= THREADS_MAX {
+            self.looks.clear();
+        }
+        self.looks.entry(caller.tid).or_insert(FIRST_LOOKS)
     }
 
     /// A socket was bound for a call, which comes again.
@@ -245,16 +256,17 @@ impl Supervisor {
         answer: Option<Result<i64, Errno>>,
     ) -> Result<(), Errno> {
         let listener = self.listener.as_fd();
-        if self.unheard.interrupted.contains(&caller.tid) && is_leaving(listener, id, caller) {
+        let left = self.unheard.looks_left(caller);
+        if *left > 0 && is_leaving(listener, id, caller) {
+            *left = u32::MAX;
             return Err(Errno::NOENT);
         }
         let told = sys::answer(listener, id, answer);
-        if told.is_err() {
-            if self.unheard.interrupted.len() >= REMEMBERED_MAX {
-                self.unheard.interrupted.clear();
-            }
-            self.unheard.interrupted.insert(caller.tid);
-        }
+        *left = match told {
+            Err(_) => u32::MAX,
+            Ok(()) if *left == u32::MAX => u32::MAX,
+            Ok(()) => left.saturating_sub(1),
+        };
         told
     }
 

@@ -2,7 +2,7 @@
    each datagram goes once, and what is bound is. */
 #include "parity.h"
 
-enum { ROUNDS = 200, DATAGRAMS = 100 };
+enum { ROUNDS = 400, DATAGRAMS = 400 };
 
 static void ignore(int signal) { (void)signal; }
 
