@@ -44,6 +44,15 @@ impl Leaving for Left {
     }
 }
 
+/// No connection needs the engine any more.
+struct NothingLeft;
+
+impl Leaving for NothingLeft {
+    fn call_off(self: Box<Self>) {
+        tell_guard(false);
+    }
+}
+
 /// The process is about to end, or to become another program.
 pub fn leave() -> Option<Box<dyn Leaving>> {
     let engine = running()?;
@@ -52,7 +61,9 @@ pub fn leave() -> Option<Box<dyn Leaving>> {
     let quiet = SignalDeferral::begin();
     let kept = engine.keep(PATIENCE)?;
     if !kept.is_needed() {
-        return None;
+        // Nobody is left whom the guard would have to tell.
+        tell_guard(true);
+        return Some(Box::new(NothingLeft));
     }
     let (rx, pipe) = pipe_with(PipeFlags::CLOEXEC).ok()?;
     let fork = || {
