@@ -5,7 +5,9 @@
 use std::{path::PathBuf, process::Command};
 
 use serde_json::Value;
-use testkit::{Lab, PATIENCE, Program, host, run, start, two_hosts, wait_for, world};
+use testkit::{
+    Lab, PATIENCE, Program, host, run, serving_engine, start, two_hosts, wait_for, world,
+};
 
 const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
 
@@ -229,9 +231,7 @@ fn only_root_and_the_engines_user_see_frames() {
         );
     }
     let lab = two_hosts("capture-user");
-    let mut engine = start(host(&lab, "a"), SHUNT, &["engine"]);
-    let serves = |one: &Program| one.stderr().contains("serving");
-    engine.wait_until("engine", PATIENCE, serves).unwrap();
+    let _engine = serving_engine(&lab, SHUNT, &[]);
     let words = [
         "--reuid=65534",
         "--clear-groups",

@@ -8,18 +8,14 @@ use std::{
 };
 
 use serde_json::Value;
-use testkit::{Lab, PATIENCE, Program, host, run, start, two_hosts, wait_for, world};
+use testkit::{
+    Lab, PATIENCE, Program, host, run, serving_engine, start, two_hosts, wait_for, world,
+};
 
 const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
 
 fn engine(lab: &Lab, arguments: &[&str]) -> Program {
-    let mut engine = start(host(lab, "a"), SHUNT, &[&["engine"], arguments].concat());
-    engine
-        .wait_until("engine", PATIENCE, |engine| {
-            engine.stderr().contains("serving")
-        })
-        .unwrap();
-    engine
+    serving_engine(lab, SHUNT, arguments)
 }
 
 fn printed(lab: &Lab, arguments: &[&str]) -> String {

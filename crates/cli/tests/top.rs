@@ -141,11 +141,6 @@ fn without_a_terminal_or_an_engine_it_says_what_to_do() {
         ended.stderr
     };
     assert!(refused(&["top"]).contains("no engine answers"));
-    let _engine = {
-        let mut engine = start(host(&lab, "a"), SHUNT, &["engine"]);
-        let serves = |one: &Program| one.stderr().contains("serving");
-        engine.wait_until("engine", PATIENCE, serves).unwrap();
-        engine
-    };
+    let _engine = testkit::serving_engine(&lab, SHUNT, &[]);
     assert!(refused(&["top"]).contains("--once"));
 }

@@ -90,6 +90,55 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What rounds or runs of one kind came to, times in microseconds.
+pub(crate) struct Row<'n> {
+    /// Of what.
+    pub name: &'n str,
+    /// How many.
+    pub rounds: usize,
+    /// Probes sent in all.
+    pub sent: u64,
+    /// Probes lost in all.
+    pub lost: u64,
+    /// Median of the means.
+    pub mean: Option<f64>,
+    /// Median, least and most.
+    pub p50: Option<[f64; 3]>,
+    /// Median.
+    pub p99: Option<f64>,
+}
+
+/// One row for each; `rounds` is what is counted.
+pub(crate) fn summary_table<'n>(rounds: &str, rows: impl Iterator<Item = Row<'n>>) -> Table {
+    let mut table = Table::new([
+        &*format!("µs, median of {rounds}"),
+        rounds,
+        "sent",
+        "lost",
+        "mean",
+        "p50",
+        "p99",
+        "p50 least",
+        "p50 most",
+    ]);
+    let us = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{us:.2}"));
+    for row in rows {
+        let p50 = |at: usize| us(row.p50.map(|found| found[at]));
+        table.row([
+            row.name.to_owned(),
+            row.rounds.to_string(),
+            row.sent.to_string(),
+            row.lost.to_string(),
+            us(row.mean),
+            p50(0),
+            us(row.p99),
+            p50(1),
+            p50(2),
+        ]);
+    }
+    table
+}
+
 fn values(reports: &[Report], figure: &Figure) -> Option<Vec<f64>> {
     reports.iter().map(figure.1).collect()
 }
@@ -150,32 +199,18 @@ impl Comparison {
     }
 
     fn text(&self) -> String {
-        let mut table = Table::new([
-            "µs, median of runs",
-            "runs",
-            "sent",
-            "lost",
-            "mean",
-            "p50",
-            "p99",
-            "p50 least",
-            "p50 most",
-        ]);
-        for group in &self.groups {
-            let us = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{us:.2}"));
-            let median = |name: &str| us(group.figure(name).map(|found| found.median));
-            table.row([
-                group.name.clone(),
-                group.runs.to_string(),
-                group.sent.to_string(),
-                group.lost.to_string(),
-                median("mean"),
-                median("p50"),
-                median("p99"),
-                us(group.figure("p50").map(|found| found.min)),
-                us(group.figure("p50").map(|found| found.max)),
-            ]);
-        }
+        let rows = self.groups.iter().map(|group| Row {
+            name: &group.name,
+            rounds: group.runs,
+            sent: group.sent,
+            lost: group.lost,
+            mean: group.figure("mean").map(|found| found.median),
+            p50: group
+                .figure("p50")
+                .map(|found| [found.median, found.min, found.max]),
+            p99: group.figure("p99").map(|found| found.median),
+        });
+        let table = summary_table("runs", rows);
         let mut text = String::new();
         for group in &self.groups {
             text += &format!("{}: {}\n", group.name, group.heading);

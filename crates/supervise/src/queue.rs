@@ -209,13 +209,9 @@ impl Queue {
     /// Whether the program has closed the socket for which it has not got its end yet.
     pub fn is_abandoned(&self) -> bool {
         let (caller, fd) = self.place;
-        let cookie = self
-            .undelivered
-            .as_ref()
-            .map(|_| sys::cookie(&self.backing));
-        cookie.is_some_and(|cookie| {
-            cookie.map(|cookie| caller.same_socket(fd, cookie).is_none()) != Ok(false)
-        })
+        let has_it =
+            || sys::cookie(&self.backing).is_ok_and(|own| caller.same_socket(fd, own).is_some());
+        self.undelivered.is_some() && !has_it()
     }
 
     /// The thread that waits longest, if any.

@@ -58,13 +58,21 @@ pub fn served_hosts(test: &str, programs: &[&str]) -> Option<(Lab, Program)> {
         return skip("this kernel has no IPv6");
     }
     let shunt = shunt().display().to_string();
-    let mut engine = start(host(&lab, "a"), &shunt, &["engine"]);
-    engine
-        .wait_until("engine", PATIENCE, |engine| {
-            engine.stderr().contains("serving")
-        })
-        .unwrap_or_else(|error| panic!("{error}"));
+    let engine = serving_engine(&lab, &shunt, &[]);
     Some((lab, engine))
+}
+
+/// An engine with these flags on host `a`, once it serves.
+///
+/// # Panics
+/// Where it does not start.
+pub fn serving_engine(lab: &Lab, shunt: &str, flags: &[&str]) -> Program {
+    let mut engine = start(host(lab, "a"), shunt, &[&["engine"], flags].concat());
+    let serves = |engine: &Program| engine.stderr().contains("serving");
+    engine
+        .wait_until("engine", PATIENCE, serves)
+        .unwrap_or_else(|error| panic!("{error}"));
+    engine
 }
 
 /// A host of a lab.

@@ -13,6 +13,7 @@ use serde::Serialize;
 use statistics::{Distribution, Interval, Summary, median_ratio};
 
 use super::{Arguments, status};
+use crate::runs::{Row, summary_table};
 use crate::{
     probe::Kind,
     report::{FIGURES, Figure, Report, VERSION, html},
@@ -267,44 +268,22 @@ impl Comparison {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new([
-            "µs, median of rounds",
-            "rounds",
-            "sent",
-            "lost",
-            "mean",
-            "p50",
-            "p99",
-            "p50 least",
-            "p50 most",
-        ]);
-        for one in &self.modes {
+        let rows = self.modes.iter().map(|one| {
             let summary = |figure: &Figure| {
                 Summary::of(&one.rounds.iter().filter_map(figure.1).collect::<Vec<f64>>())
             };
-            let us = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{us:.2}"));
             let [mean, p50, p99] = FIGURES.map(|figure| summary(&figure));
-            table.row([
-                one.mode.name().to_owned(),
-                one.rounds.len().to_string(),
-                one.rounds
-                    .iter()
-                    .map(|report| report.counts.sent)
-                    .sum::<u64>()
-                    .to_string(),
-                one.rounds
-                    .iter()
-                    .map(|report| report.counts.lost)
-                    .sum::<u64>()
-                    .to_string(),
-                us(mean.map(|found| found.median)),
-                us(p50.as_ref().map(|found| found.median)),
-                us(p99.map(|found| found.median)),
-                us(p50.as_ref().map(|found| found.min)),
-                us(p50.as_ref().map(|found| found.max)),
-            ]);
-        }
-        table
+            Row {
+                name: one.mode.name(),
+                rounds: one.rounds.len(),
+                sent: one.rounds.iter().map(|report| report.counts.sent).sum(),
+                lost: one.rounds.iter().map(|report| report.counts.lost).sum(),
+                mean: mean.map(|found| found.median),
+                p50: p50.map(|found| [found.median, found.min, found.max]),
+                p99: p99.map(|found| found.median),
+            }
+        });
+        summary_table("rounds", rows)
     }
 
     fn ratios_text(&self) -> String {

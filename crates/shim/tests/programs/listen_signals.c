@@ -1,23 +1,9 @@
 /* Listeners that are made, and connections that are made and accepted, while signals come whose handler has calls go on: each call
    that waits, or does much, comes to its end, and does it once. */
 #include "parity.h"
+#include "interrupted.h"
 
 enum { ROUNDS = 40 };
-
-static void ignore(int signal) { (void)signal; }
-
-/* Signals to this thread alone. */
-static timer_t start_signals(void) {
-    struct sigaction action = {.sa_handler = ignore, .sa_flags = SA_RESTART};
-    sigaction(SIGRTMIN, &action, NULL);
-    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMIN};
-    event._sigev_un._tid = gettid();
-    timer_t timer;
-    timer_create(CLOCK_MONOTONIC, &event, &timer);
-    struct itimerspec time = {{0, 300000}, {0, 300000}};
-    timer_settime(timer, 0, &time, NULL);
-    return timer;
-}
 
 static void server(int listener) {
     int told = accepted(listener);

@@ -1,23 +1,9 @@
 /* Calls that do not restart by themselves in the supervisor of a program: while signals come whose handler has calls go on, each byte and
    each datagram goes once, and what is bound is. */
 #include "parity.h"
+#include "interrupted.h"
 
 enum { ROUNDS = 400, DATAGRAMS = 400 };
-
-static void ignore(int signal) { (void)signal; }
-
-/* Signals to this thread alone. */
-static timer_t start_signals(void) {
-    struct sigaction action = {.sa_handler = ignore, .sa_flags = SA_RESTART};
-    sigaction(SIGRTMIN, &action, NULL);
-    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMIN};
-    event._sigev_un._tid = gettid();
-    timer_t timer;
-    timer_create(CLOCK_MONOTONIC, &event, &timer);
-    struct itimerspec time = {{0, 300000}, {0, 300000}};
-    timer_settime(timer, 0, &time, NULL);
-    return timer;
-}
 
 /* Numbers that come in a row, and the first one that does not. */
 static void read_numbers(int fd, unsigned until) {

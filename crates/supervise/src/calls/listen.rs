@@ -150,21 +150,20 @@ impl Supervisor {
         let backing_cookie = sys::cookie(&backing)?;
         let parts = (socket, backing);
         let (mut queue, programs) = Queue::new(parts, settings, kernel_too, pair, bell, place);
-        let exchanged = self.exchange(call.id, place, queue.backing.as_fd(), programs.as_fd());
-        match exchanged {
+        match self.exchange(call.id, place, queue.backing.as_fd(), programs.as_fd()) {
+            Ok(()) => {}
             // A signal took the call back. It comes again, and finds the listener (`join`).
             Err(Errno::NOENT | Errno::SRCH) => {
                 queue.undelivered = Some(programs);
                 self.waited_for.insert(key);
             }
-            Err(_) if kernel_too => {
-                self.ignore_kernels(queue.backing.as_fd());
-                set_nonblocking(queue.backing.as_fd(), nonblocking)?;
+            Err(error) => {
+                if kernel_too {
+                    self.ignore_kernels(queue.backing.as_fd());
+                    set_nonblocking(queue.backing.as_fd(), nonblocking)?;
+                }
+                return Err(error);
             }
-            _ => {}
-        }
-        if queue.undelivered.is_none() {
-            exchanged?;
         }
         queue.bell.ring();
         self.served.insert(key, Served::Queue(Box::new(queue)));
