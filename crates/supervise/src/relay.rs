@@ -95,6 +95,8 @@ pub struct Relay {
     pub bell: Arc<NewsBell>,
     /// Calls that wait for room, or for more to look at (`stream.rs`).
     pub blocked: Vec<Blocked>,
+    /// So many of the bytes that the program writes next were sent with MSG_MORE.
+    with_more: usize,
     /// An urgent byte of the program's may come out of the pair.
     pub urgent_up: bool,
     /// Bytes that went into the pair since the latest urgent byte did.
@@ -153,6 +155,7 @@ impl Relay {
             shut_both: false,
             bell,
             blocked: Vec::new(),
+            with_more: 0,
             urgent_up: false,
             since_urgent: None,
             is_marked: false,
@@ -307,6 +310,11 @@ impl Relay {
                 true => (self.seen_max - self.seen, libc::MSG_PEEK),
                 false => (PIECE_BYTES, 0),
             };
+            let room = most;
+            let most = match self.with_more {
+                0 => room,
+                bytes => room.min(bytes),
+            };
             let mut space = match self.socket.send_space(most) {
                 Ok(space) => space,
                 Err(Errno::AGAIN) => return false,
@@ -317,6 +325,9 @@ impl Relay {
                     return self.failure.is_some();
                 }
             };
+            if self.with_more > 0 {
+                space.set_mode(WriteMode::More);
+            }
             let urgent = match self.urgent_up {
                 true => take_urgent(ours.as_fd(), &mut space),
                 false => None,
@@ -335,8 +346,9 @@ impl Relay {
                     if space.commit(bytes).is_err() {
                         return false;
                     }
+                    self.with_more = self.with_more.saturating_sub(bytes);
                     self.seen += if looks { bytes } else { 0 };
-                    self.is_brief = bytes < most.min(self.seen_max);
+                    self.is_brief = bytes < room.min(self.seen_max);
                 }
                 Err(Errno::CONNRESET) => {
                     drop(space);
@@ -347,6 +359,14 @@ impl Relay {
             }
         }
         true
+    }
+
+    /// The program writes so many bytes next, with MSG_MORE: they are held back until others follow (tcp(7)). Where the path is full they
+    /// are sent like the rest. To say it twice, of a call that comes again, is to say it once.
+    pub fn expect_more(&mut self, bytes: usize) {
+        if self.drain_up() {
+            self.with_more = bytes;
+        }
     }
 
     /// Moves all that the program has written. False: there is no room for it yet, or it is not the time.

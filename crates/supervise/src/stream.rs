@@ -41,7 +41,7 @@ enum Attempt {
 fn is_rare(call: &Call, number: i64) -> bool {
     let flags = message::flags(call, number);
     if message::sends(number) {
-        flags & SENDING != 0 || names(call, number) || has_control(call, number)
+        flags & SENDING != 0 || says_otherwise(call, number)
     } else {
         flags & LOOKING == LOOKING && flags & libc::MSG_OOB == 0
     }
@@ -57,6 +57,11 @@ fn names(call: &Call, number: i64) -> bool {
 fn has_control(call: &Call, number: i64) -> bool {
     let carries = |place: MessageLayout| place.control.0 != 0 && place.control.1 != 0;
     number == libc::SYS_sendmsg && MessageLayout::of(call, number, 0).is_ok_and(carries)
+}
+
+/// Whether a pair would say of what goes along what TCP does not.
+fn says_otherwise(call: &Call, number: i64) -> bool {
+    names(call, number) || has_control(call, number)
 }
 
 impl Supervisor {
@@ -94,6 +99,15 @@ impl Supervisor {
         if message::has_several(number) {
             return Ok(Outcome::Continue);
         }
+        // The program writes the bytes itself: a signal that takes this answer away makes nothing go twice.
+        if sends
+            && flags & (SENDING | libc::MSG_OOB) == libc::MSG_MORE
+            && !says_otherwise(call, number)
+        {
+            relay.expect_more(MessageLayout::of(call, number, 0)?.len());
+            relay.bell.ring();
+            return Ok(Outcome::Continue);
+        }
         let mut blocked = Blocked {
             call: *call,
             number,
@@ -114,9 +128,7 @@ impl Supervisor {
                 .map_err(|_| Errno::INVAL);
         }
         if !waits || relay.blocked.len() >= BLOCKED_MAX {
-            let is_apart = names(call, number)
-                || has_control(call, number)
-                || relay.receives_apart(call, number);
+            let is_apart = says_otherwise(call, number) || relay.receives_apart(call, number);
             return if is_apart {
                 Err(Errno::AGAIN)
             } else {
@@ -238,8 +250,7 @@ impl Relay {
         } else {
             WriteMode::Plain
         };
-        // A pair says of an address, and of control messages, what TCP does not.
-        let is_named = names(&call, number) || has_control(&call, number);
+        let is_named = says_otherwise(&call, number);
         if is_named {
             place.read_name(call.caller)?;
             // What it asks to be told a pair cannot tell.

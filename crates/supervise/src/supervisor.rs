@@ -78,6 +78,8 @@ pub struct Supervisor {
     pub undelivered: HashMap<u64, u64>,
     /// What calls have done that nobody has heard the answer of.
     pub unheard: Unheard,
+    /// The descriptor that the thread which calls has connected by its call before, where it may not have heard of it.
+    pub doubted: Option<RawFd>,
     /// Connections that were being made when they were looked at last.
     pub connecting: Vec<u64>,
     /// Who has listeners' sockets.
@@ -113,6 +115,7 @@ impl Supervisor {
             served: HashMap::new(),
             undelivered: HashMap::new(),
             unheard: Unheard::default(),
+            doubted: None,
             connecting: Vec::new(),
             holders: Holders::default(),
             questions: Questions::default(),
@@ -233,6 +236,7 @@ impl Supervisor {
         };
         // What the program has closed before is closed: nobody is accepted there, and it holds no port.
         self.take_events();
+        self.doubted = self.unheard.take_doubted(tid);
         let outcome = match self.unheard.take(&call, number) {
             Some(answer) => answer.map(Outcome::Return),
             None => self.carry_out(&call, number),
@@ -248,6 +252,7 @@ impl Supervisor {
             Some(answer) if told.is_err() && number == libc::SYS_connect => {
                 self.keep_answer(&call, answer);
             }
+            Some(_) if number == libc::SYS_connect => self.unheard.doubt_connect(tid, call.fd),
             Some(answer) if told.is_err() => self.unheard.keep(&call, number, answer),
             _ => {}
         }

@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use rustix::fd::{AsFd as _, BorrowedFd};
@@ -42,6 +43,8 @@ pub struct Unheard {
     bound: HashSet<u64>,
     /// Threads, and how many of their answers are still preceded by a look; of those of which a signal has taken a call back, all.
     looks: HashMap<u32, u32>,
+    /// Threads whose latest call was a connect of that descriptor, and which a signal may have kept from hearing its answer.
+    connects: HashMap<u32, RawFd>,
 }
 
 struct Answer {
@@ -122,6 +125,21 @@ impl Unheard {
             self.looks.clear();
         }
         self.looks.entry(caller.tid).or_insert(FIRST_LOOKS)
+    }
+
+    /// A connect was answered. The kernel may have lost the answer where signals take calls of the thread back.
+    pub fn doubt_connect(&mut self, tid: u32, fd: RawFd) {
+        if self.connects.len() >= THREADS_MAX {
+            self.connects.clear();
+        }
+        if self.looks.get(&tid) == Some(&u32::MAX) {
+            self.connects.insert(tid, fd);
+        }
+    }
+
+    /// The thread makes another call; the descriptor that its latest call was to connect, as above.
+    pub fn take_doubted(&mut self, tid: u32) -> Option<RawFd> {
+        self.connects.remove(&tid)
     }
 
     /// A socket was bound for a call, which comes again.
@@ -339,6 +357,18 @@ mod tests {
         message.set(*b"two");
         let other = unheard.take(&again, libc::SYS_sendto);
         assert_eq!(other, None, "another message at the same place");
+    }
+
+    #[test]
+    fn a_connect_is_doubted_by_the_next_call_of_a_thread_that_signals_interrupt() {
+        let mut unheard = Unheard::default();
+        unheard.doubt_connect(7, 3);
+        assert_eq!(unheard.take_doubted(7), None, "no signal has come");
+        unheard.looks.insert(7, u32::MAX);
+        unheard.doubt_connect(7, 3);
+        assert_eq!(unheard.take_doubted(8), None);
+        assert_eq!(unheard.take_doubted(7), Some(3));
+        assert_eq!(unheard.take_doubted(7), None, "another call was made");
     }
 
     #[test]

@@ -164,7 +164,7 @@ fn static_programs_print_over_loopback_on_an_engine_what_they_print_over_the_ker
 #[test]
 fn programs_print_over_loopback_on_two_cores_what_they_print_over_the_kernel() {
     // Each core admits the whole backlog (docs/decisions/0013-engine-cores.md); connections that wait are not accepted
-    // in the order in which they came, nor are events of two cores reported so.
+    // in the order in which they came, nor are events of two cores reported so (as of a kernel with two receive queues).
     let without = &["backlog", "epoll_order", "linger"];
     programs_are_as_on_the_kernel("loopback-cores", &["--cores", "2"], &[], without);
 }

@@ -248,7 +248,7 @@ def main():
     names = [one for name in names for one in variants(name) if with_v6 or not is_v6(one)]
     names = [name for name in names if arguments.link or not needs_link(name)]
     os.environ["PARITY_LINK"] = arguments.link or "lo"
-    linking = ["-static"] if arguments.static else []
+    linking = ["-static", "-DSTATICALLY_LINKED"] if arguments.static else []
     listed, kernel = Listed(arguments.differences, arguments.write), KernelSide(arguments.said, linking)
     different, waiting = 0, collections.deque(enumerate(names))
     with built_in(arguments.built, linking) as folder:

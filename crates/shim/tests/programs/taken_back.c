@@ -2,8 +2,19 @@
    each datagram goes once, and what is bound is. */
 #include "parity.h"
 #include "interrupted.h"
+#include <stdatomic.h>
 
-enum { ROUNDS = 400, DATAGRAMS = 400 };
+/* Where the kernel loses a supervisor's answer a datagram goes twice or is lost, and bytes are thrown away twice: docs/compatibility.md. */
+#ifdef STATICALLY_LINKED
+enum { ASTRAY_MAX = 8 };
+#else
+enum { ASTRAY_MAX = 0 };
+#endif
+enum { ROUNDS = 400, DATAGRAMS = 400, REMINDERS = 20 };
+#define REMINDER (~0u)
+
+static address_t reminded;
+static atomic_int is_over;
 
 /* Numbers that come in a row, and the first one that does not. */
 static void read_numbers(int fd, unsigned until) {
@@ -21,7 +32,7 @@ static void read_numbers(int fd, unsigned until) {
 static void server(int listener) {
     int fd = accepted(listener);
     read_numbers(fd, ROUNDS);
-    for (unsigned number = 0; number < 2 * ROUNDS; number++)
+    for (unsigned number = 0; number < 2 * (ROUNDS + ASTRAY_MAX); number++)
         send(fd, &number, sizeof number, 0);
     char end;
     result("end", recv(fd, &end, 1, 0));
@@ -30,16 +41,18 @@ static void server(int listener) {
 
 /* Every second number is read. */
 static void throw_away(int fd) {
-    unsigned number = 0;
+    unsigned number = 0, astray = 0;
     for (unsigned i = 0; i < ROUNDS; i++) {
         long thrown = recv(fd, NULL, sizeof number, MSG_TRUNC | MSG_WAITALL);
         long got = recv(fd, &number, sizeof number, MSG_WAITALL);
-        if (thrown != sizeof number || got != sizeof number || number != 2 * i + 1) {
-            say("thrown away %ld, received %ld: %u in place of %u", thrown, got, number, 2 * i + 1);
+        unsigned expected = 2 * i + 1 + astray;
+        if (thrown != sizeof number || got != sizeof number || number < expected || number > expected + ASTRAY_MAX - astray) {
+            say("thrown away %ld, received %ld: %u in place of %u", thrown, got, number, expected);
             return;
         }
+        astray += number - expected;
     }
-    say("read up to %u", number);
+    say("every second of %u numbers", 2 * ROUNDS);
 }
 
 static address_t name_of(int fd) {
@@ -49,22 +62,46 @@ static address_t name_of(int fd) {
     return name;
 }
 
+/* A datagram now and then, so that a receiver whose datagram is lost does not wait for ever. */
+static void *remind(void *unused) {
+    int fd = socket(FAMILY, SOCK_DGRAM, 0);
+    unsigned number = REMINDER;
+    while (!atomic_load(&is_over)) {
+        pause_ms(100);
+        sendto(fd, &number, sizeof number, 0, (struct sockaddr *)&reminded, sizeof reminded);
+    }
+    close(fd);
+    return unused;
+}
+
 static void datagrams(address_t peer) {
     int from = socket(FAMILY, SOCK_DGRAM, 0), to = socket(FAMILY, SOCK_DGRAM, 0);
     peer.PORT = 0;
     result("bind", bind(to, (struct sockaddr *)&peer, sizeof peer));
     result("bind", bind(from, (struct sockaddr *)&peer, sizeof peer));
     address_t name = name_of(to);
-    unsigned number = 0, good = 0;
-    for (; good < DATAGRAMS; good++) {
-        address_t sender;
-        socklen_t len = sizeof sender;
-        long sent = sendto(from, &good, sizeof good, 0, (struct sockaddr *)&name, sizeof name);
-        long got = recvfrom(to, &number, sizeof number, 0, (struct sockaddr *)&sender, &len);
-        if (sent != sizeof good || got != sizeof number || number != good || len != sizeof sender)
+    pthread_t reminder;
+    reminded = name;
+    pthread_create(&reminder, NULL, remind, NULL);
+    unsigned sent = 0, astray = 0;
+    for (; sent < DATAGRAMS; sent++) {
+        if (sendto(from, &sent, sizeof sent, 0, (struct sockaddr *)&name, sizeof name) != sizeof sent)
             break;
+        unsigned number = 0, reminders = 0;
+        do {
+            address_t sender;
+            socklen_t len = sizeof sender;
+            long got = recvfrom(to, &number, sizeof number, 0, (struct sockaddr *)&sender, &len);
+            if (got != sizeof number || len != sizeof sender)
+                say("received %ld of %u bytes of name", got, len);
+            reminders += number == REMINDER;
+            astray += number < sent;
+        } while (number != sent && reminders < REMINDERS);
+        astray += number != sent;
     }
-    say("datagrams %u, last %u", good, number);
+    atomic_store(&is_over, 1);
+    pthread_join(reminder, NULL);
+    say("datagrams %u, %s astray", sent, astray <= ASTRAY_MAX ? "none or few" : "many");
     close(from);
     close(to);
 }
@@ -78,5 +115,8 @@ static void client(address_t peer) {
     throw_away(fd);
     datagrams(peer);
     timer_delete(timer);
+    shutdown(fd, SHUT_WR);
+    for (unsigned rest; recv(fd, &rest, sizeof rest, 0) > 0;)
+        continue;
     close(fd);
 }

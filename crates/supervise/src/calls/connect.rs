@@ -325,13 +325,19 @@ impl Supervisor {
             return Ok(Outcome::Continue);
         };
         let mut is_undone = false;
+        // The same thread's next call after it was told: it comes again because it has not heard.
+        let is_doubted = self.doubted.take() == Some(call.fd);
         let outcome = match relay.phase {
+            Phase::Connecting { .. } if is_doubted && is_nonblocking(fd.as_fd()) => {
+                Err(Errno::INPROGRESS)
+            }
             Phase::Connecting { .. } if is_nonblocking(fd.as_fd()) => Err(Errno::ALREADY),
             Phase::Connecting { .. } => {
                 relay.waiting.push(waiting(call, &relay));
                 self.waited_for.insert(key);
                 Ok(Outcome::Later)
             }
+            Phase::Open if relay.reported && is_doubted => Ok(Outcome::Return(0)),
             Phase::Open if relay.reported => Err(Errno::ISCONN),
             Phase::Open => {
                 let delivered = self.deliver(&mut relay, call.id, call.fd);
@@ -371,6 +377,7 @@ impl Supervisor {
             };
             if self.tell(waiting.id, waiting.caller, Some(answer)).is_ok() {
                 relay.reported = true;
+                self.unheard.doubt_connect(waiting.caller.tid, waiting.fd);
                 if relay.phase == Phase::Over && relay.programs.is_some() {
                     self.undelivered
                         .retain(|_, undelivered| *undelivered != key);
