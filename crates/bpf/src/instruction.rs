@@ -110,11 +110,19 @@ pub enum Condition {
 pub enum Helper {
     /// `bpf_map_lookup_elem(map, key)`: the address of the value, or 0.
     LookUp = 1,
+    /// `bpf_ktime_get_ns()`: CLOCK_MONOTONIC.
+    MonotonicTime = 5,
+    /// `bpf_get_current_pid_tgid()`: the number of the process in the upper 32 bits, that of the thread in the lower ones.
+    ProcessAndThread = 14,
     /// `bpf_skb_load_bytes(context, offset, to, len)`: 0, or an error.
     LoadBytes = 26,
     /// `bpf_redirect_map(map, key, flags)`: the verdict; the low bits of the flags are the verdict where the
     /// map has no such key.
     RedirectMap = 51,
+    /// `bpf_map_push_elem(map, value, flags)`: 0, or an error.
+    Push = 87,
+    /// `bpf_probe_read_kernel(to, len, address)`: 0, or an error.
+    ReadKernel = 113,
     /// `bpf_xdp_load_bytes(context, offset, to, len)`: 0, or an error.
     XdpLoadBytes = 189,
 }

@@ -1,4 +1,4 @@
-//! Links: a program at an interface's hook, for as long as a descriptor is open. A process that dies closes
+//! Links: a program at an interface's hook or a tracepoint, for as long as a descriptor is open. A process that dies closes
 //! it, so nothing of a crashed engine stays on the interface. Read first: bpf(2), `BPF_LINK_CREATE`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -60,6 +60,17 @@ impl Link {
                 },
                 _ => Error::of("attaching to TCX")(source),
             })
+    }
+
+    /// Runs a program of kind `RawTracepoint` at the kernel's tracepoint of that name.
+    ///
+    /// # Errors
+    /// There is no such tracepoint, or privilege is missing.
+    pub fn raw_tracepoint(program: &Program, name: &std::ffi::CStr) -> Result<Self, Error> {
+        let opened = sys::open_raw_tracepoint(program.fd(), name);
+        opened
+            .map(|fd| Self { fd })
+            .map_err(Error::of("attaching to a tracepoint"))
     }
 
     /// The same link, its descriptor moved to the number where it stays.

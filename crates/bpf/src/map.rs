@@ -17,6 +17,8 @@ pub enum MapKind {
     LongestPrefix = 11,
     /// Indexes to AF_XDP sockets.
     Sockets = 17,
+    /// Values without keys, first in, first out.
+    Queue = 22,
 }
 
 /// A map; it lives as long as this or a program that uses it.
@@ -93,6 +95,18 @@ impl Map {
     pub fn look_up(&self, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
         self.check(key, value.len());
         found(sys::look_up(self.fd(), key, value))
+    }
+
+    /// Takes the oldest value of a map of kind [`MapKind::Queue`]; whether there was one.
+    ///
+    /// # Errors
+    /// The kind of map does not allow it.
+    ///
+    /// # Panics
+    /// If the value is not of the map's size.
+    pub fn pop(&self, value: &mut [u8]) -> io::Result<bool> {
+        self.check(&[], value.len());
+        found(sys::pop(self.fd(), value))
     }
 
     /// The map's descriptor, to be handed to another process or kept for it.

@@ -18,6 +18,8 @@ pub enum ProgramKind {
     Classifier,
     /// Judges packets of a socket.
     SocketFilter,
+    /// Runs at a tracepoint of the kernel, whose arguments are its context's words.
+    RawTracepoint,
 }
 
 impl ProgramKind {
@@ -31,6 +33,7 @@ impl ProgramKind {
             }
             Self::Classifier => [3, 0, 0],
             Self::SocketFilter => [1, 0, 0],
+            Self::RawTracepoint => [17, 0, 0],
         }
     }
 }

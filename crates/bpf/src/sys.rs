@@ -16,6 +16,8 @@ const MAP_DELETE_ELEM: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
 const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
+const MAP_LOOKUP_AND_DELETE_ELEM: libc::c_int = 21;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 
@@ -95,6 +97,13 @@ struct LinkUpdate {
     program: u32,
     flags: u32,
     old_program: u32,
+}
+
+#[repr(C)]
+struct RawTracepoint {
+    name: u64,
+    program: u32,
+    padding: u32,
 }
 
 #[repr(C)]
@@ -188,7 +197,12 @@ fn element(map: BorrowedFd<'_>, key: &[u8], value: u64) -> Element {
     Element {
         map: number(map),
         padding: 0,
-        key: address_of(key.as_ptr()),
+        // A map of values without keys wants no address.
+        key: if key.is_empty() {
+            0
+        } else {
+            address_of(key.as_ptr())
+        },
         value,
         flags: 0,
     }
@@ -206,6 +220,11 @@ pub(crate) fn look_up(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::
 
 pub(crate) fn delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
     bpf(MAP_DELETE_ELEM, &mut element(map, key, 0)).map(drop)
+}
+
+pub(crate) fn pop(map: BorrowedFd<'_>, value: &mut [u8]) -> io::Result<()> {
+    let value = address_of(value.as_mut_ptr());
+    bpf(MAP_LOOKUP_AND_DELETE_ELEM, &mut element(map, &[], value)).map(drop)
 }
 
 /// `kind` is type, attach type and flags; with an empty `log` the verifier says nothing.
@@ -284,6 +303,18 @@ pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
         old_program: 0,
     };
     bpf(LINK_UPDATE, &mut attributes).map(drop)
+}
+
+pub(crate) fn open_raw_tracepoint(
+    program: BorrowedFd<'_>,
+    name: &std::ffi::CStr,
+) -> io::Result<OwnedFd> {
+    let mut attributes = RawTracepoint {
+        name: address_of(name.as_ptr()),
+        program: number(program),
+        padding: 0,
+    };
+    bpf_fd(RAW_TRACEPOINT_OPEN, &mut attributes)
 }
 
 /// Number of the interface that an XDP or TCX link is attached to; 0: none any more.

@@ -31,6 +31,8 @@ pub mod layout;
 #[cfg(not(loom))]
 pub mod region;
 pub mod ring;
+#[cfg(not(loom))]
+pub mod stages;
 pub mod stamp;
 pub mod steering;
 pub mod sync;

@@ -19,6 +19,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
+use hostif::stages::{Mark, mark};
 
 use crate::{
     ping::DEFAULT_PORT,
@@ -27,6 +28,7 @@ use crate::{
         datagram::{DATAGRAM_MAX_BYTES, is_nothing},
         frames::{ETHER_TYPE_REPLY, ETHER_TYPE_REQUEST, HEADER_BYTES},
     },
+    stages::KernelStamps,
     sys, target,
 };
 
@@ -68,6 +70,7 @@ const SYSTEM_PORTS: std::ops::Range<u16> = 0..1024;
 /// # Errors
 /// An address or an interface cannot be had.
 pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    hostif::stages::begin("program").context("noting stages")?;
     let mut addresses = arguments.listen.clone();
     let is_default = addresses.is_empty() && arguments.raw.is_none();
     if is_default {
@@ -175,17 +178,27 @@ fn answer_stream(stream: &TcpStream, spin: bool) -> anyhow::Result<()> {
     stream.set_write_timeout(Some(SILENCE))?;
     let flags = if spin { libc::MSG_DONTWAIT } else { 0 };
     let mut buffer = vec![0; DATAGRAM_MAX_BYTES];
+    let stamps = KernelStamps::begin(stream.as_fd())?;
     loop {
-        let count = match sys::recv(stream.as_fd(), &mut buffer, flags) {
+        let received = match stamps {
+            None => sys::recv(stream.as_fd(), &mut buffer, flags),
+            Some(stamps) => stamps.receive(stream.as_fd(), &mut buffer, flags),
+        };
+        let count = match received {
             Ok(0) => return Ok(()),
             Ok(count) => count,
             Err(error) if is_nothing(&error) && spin => continue,
             Err(error) => bail!(error),
         };
+        mark(Mark::Returned);
         let mut rest = &buffer[..count];
+        mark(Mark::Call);
         while !rest.is_empty() {
             let sent = sys::send(stream.as_fd(), rest, 0)?;
             rest = &rest[sent..];
+        }
+        if let Some(stamps) = stamps {
+            stamps.take_sent(stream.as_fd());
         }
     }
 }

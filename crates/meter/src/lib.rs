@@ -21,6 +21,7 @@ mod report;
 pub mod runs;
 mod saved;
 mod session;
+mod stages;
 mod sys;
 mod target;
 mod testbed;

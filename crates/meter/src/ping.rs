@@ -4,6 +4,7 @@ mod compare;
 mod flags;
 mod hops;
 mod single;
+mod stages;
 mod sweep;
 
 pub use flags::{Arguments, DEFAULT_PORT, parse_time};
@@ -20,7 +21,10 @@ use crate::testbed::Testbed;
 /// The flags do not fit each other, or something is missing. What was measured and failed is the exit status 1.
 pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
     arguments.check()?;
-    if !arguments.compare.is_empty() {
+    hostif::stages::begin("program").context("noting stages")?;
+    if arguments.stages {
+        stages::execute(arguments, stop)
+    } else if !arguments.compare.is_empty() {
         compare::execute(arguments, stop)
     } else if arguments.target.is_none() && arguments.nic.is_empty() {
         in_laboratory(arguments, stop)

@@ -6,6 +6,7 @@ use std::{
     ffi::OsString,
     fs,
     net::Ipv4Addr,
+    path::Path,
     process::ExitStatus,
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -14,11 +15,17 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use hostif::stages::STAGES_VARIABLE;
 use lab::{Host, INTERFACE, Lab, LabSpec, Program};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::{ping::DEFAULT_PORT, probe::Kind, report::Report};
+use crate::{
+    ping::DEFAULT_PORT,
+    probe::Kind,
+    report::Report,
+    stages::timeline::{ANSWER, ASK},
+};
 
 /// Whose stack a program uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
@@ -87,26 +94,29 @@ impl<'a> Testbed<'a> {
         })
     }
 
-    /// Runs an echo and this meter with these words, both in this mode; the echo is told to spin where `spin` says so.
+    /// Runs an echo and this meter with these words, both in this mode; the echo is told to spin where `spin` says so. Both
+    /// note stages in that folder if one is given.
     pub fn measure(
         &self,
         mode: Mode,
         kind: Kind,
         words: &[String],
         spin: bool,
+        noted_in: Option<&Path>,
     ) -> anyhow::Result<Report> {
-        let mut echo = self.echo(mode, kind, spin)?;
+        let [ask, answer] = [ASK, ANSWER].map(|end| noted_in.map(|folder| folder.join(end)));
+        let mut echo = self.echo(mode, kind, spin, answer.as_deref())?;
         let host = self.lab.host("b")?;
         // No socket of the meter is ICMP's or a frame's but the kernel's: the stack that answers is the one compared.
         let client = match kind {
             Kind::Icmp | Kind::Raw => Mode::Kernel,
             Kind::Udp | Kind::Tcp | Kind::Connect => mode,
         };
-        let _engine = self.engine_for(client, host)?;
+        let _engine = self.engine_for(client, host, ask.as_deref())?;
         let mut line = self.prefix(client, self.address(client, host))?;
         line.extend(["ping", &echo.address].map(OsString::from));
         line.extend(words.iter().map(OsString::from));
-        let report = self.client(host, &line)?;
+        let report = self.client(host, &line, ask.as_deref())?;
         if let Some(status) = echo.program.try_wait()? {
             bail!("the echo ended with {status}: {}", echo.program.stderr());
         }
@@ -121,7 +131,7 @@ impl<'a> Testbed<'a> {
         words: &[OsString],
         spin: bool,
     ) -> anyhow::Result<ExitStatus> {
-        let echo = self.echo(Mode::Kernel, kind, spin)?;
+        let echo = self.echo(Mode::Kernel, kind, spin, None)?;
         let mut command = self.lab.host("b")?.command(own_binary()?)?;
         command.arg("ping").arg(&echo.address).args(words);
         if kind == Kind::Raw {
@@ -147,16 +157,27 @@ impl<'a> Testbed<'a> {
         }
     }
 
-    fn client(&self, host: &Host, line: &[OsString]) -> anyhow::Result<Report> {
-        let program = start(host, "shunt ping", line)?;
+    fn client(
+        &self,
+        host: &Host,
+        line: &[OsString],
+        noted_in: Option<&Path>,
+    ) -> anyhow::Result<Report> {
+        let program = start(host, "shunt ping", line, noted_in)?;
         let finished = program.finish(PATIENCE, || self.stop.load(Ordering::Relaxed))?;
         parse(&finished.stdout, &finished.stderr)
     }
 
-    fn echo(&self, mode: Mode, kind: Kind, spin: bool) -> anyhow::Result<Echo> {
+    fn echo(
+        &self,
+        mode: Mode,
+        kind: Kind,
+        spin: bool,
+        noted_in: Option<&Path>,
+    ) -> anyhow::Result<Echo> {
         let host = self.lab.host("a")?;
         let address = self.address(mode, host);
-        let engine = self.engine_for(mode, host)?;
+        let engine = self.engine_for(mode, host, noted_in)?;
         let mut line = self.prefix(mode, address)?;
         line.push("echo".into());
         match kind {
@@ -164,7 +185,7 @@ impl<'a> Testbed<'a> {
             _ => line.push(format!("--listen={address}:{DEFAULT_PORT}").into()),
         }
         line.extend(spin.then(|| "--spin".into()));
-        let mut program = start(host, "shunt echo", &line)?;
+        let mut program = start(host, "shunt echo", &line, noted_in)?;
         program.wait_until("word that it serves", START_PATIENCE, |program| {
             self.stop.load(Ordering::Relaxed) || program.stdout().contains("serving")
         })?;
@@ -204,7 +225,12 @@ impl<'a> Testbed<'a> {
         }
     }
 
-    fn engine_for(&self, mode: Mode, host: &Host) -> anyhow::Result<Option<Program>> {
+    fn engine_for(
+        &self,
+        mode: Mode,
+        host: &Host,
+        noted_in: Option<&Path>,
+    ) -> anyhow::Result<Option<Program>> {
         if mode != Mode::Engine {
             return Ok(None);
         }
@@ -212,7 +238,7 @@ impl<'a> Testbed<'a> {
         let words = ["engine", IDLE, "--nic", INTERFACE, "--address", &address];
         let mut line = vec![own_binary()?];
         line.extend(words.map(OsString::from));
-        let mut engine = start(host, "shunt engine", &line)?;
+        let mut engine = start(host, "shunt engine", &line, noted_in)?;
         engine.wait_until("control socket", START_PATIENCE, |engine| {
             // /proc/PID/net/unix shows the process's own network namespace, see unix(7).
             let sockets = fs::read_to_string(format!("/proc/{}/net/unix", engine.pid()));
@@ -257,12 +283,18 @@ pub fn parse(stdout: &str, stderr: &str) -> anyhow::Result<Report> {
     })
 }
 
-fn start(host: &Host, name: &str, line: &[OsString]) -> anyhow::Result<Program> {
+fn start(
+    host: &Host,
+    name: &str,
+    line: &[OsString],
+    noted_in: Option<&Path>,
+) -> anyhow::Result<Program> {
     let (program, rest) = line
         .split_first()
         .context("invariant: a line names a program")?;
     let mut command = host.command(program)?;
     command.args(rest);
+    command.envs(noted_in.map(|folder| (STAGES_VARIABLE, folder)));
     Ok(Program::start(name, command)?)
 }
 

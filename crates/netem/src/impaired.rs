@@ -136,6 +136,7 @@ impl<D: Driver> Driver for Impaired<D> {
                 bytes: &frame,
                 checksum,
                 segment_size,
+                arrived_at_ns: None,
             });
             received += 1;
             self.counters.rx_frames += 1;

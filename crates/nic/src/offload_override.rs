@@ -104,6 +104,7 @@ fn deliver(
                 bytes,
                 checksum: told(RxChecksum::Verified),
                 segment_size: None,
+                arrived_at_ns: None,
             });
         });
         if cut.is_ok() {

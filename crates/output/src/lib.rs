@@ -102,6 +102,11 @@ impl Table {
         }
     }
 
+    /// A table of these rows, the headings first.
+    pub fn of(rows: Vec<Vec<String>>) -> Self {
+        Self { rows }
+    }
+
     /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.to_vec());

@@ -65,6 +65,7 @@ fn start(settings: &str) -> Result<(), String> {
         return Ok(());
     }
     let settings = Settings::parse(settings)?;
+    hostif::stages::begin("library").map_err(|error| format!("noting stages: {error}"))?;
     let name = client::engine_name();
     let Some(listener) = listen(&name)? else {
         return Ok(());

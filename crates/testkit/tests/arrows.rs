@@ -62,7 +62,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "meter",
-        &["output", "statistics", "lab", "netlink", "hostif"],
+        &["output", "statistics", "lab", "netlink", "hostif", "bpf"],
     ),
     (
         "cli",

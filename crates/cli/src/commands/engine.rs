@@ -49,6 +49,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     // A limit on the size of the log, a terminal that belongs to others: errors of one write, no ends or stops.
     sys::ignore_signals(&[signal_hook::consts::SIGXFSZ, signal_hook::consts::SIGTTOU])?;
     log_to_stderr(arguments.log_format)?;
+    hostif::stages::begin("engine").context("noting stages")?;
     let (arguments, why) = &with_driver(arguments);
     if let Some(why) = why {
         tracing::info!("{why}");

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf, process::ExitCode};
 use anyhow::{Context, bail, ensure};
 use bench::machine;
 use clap::{Args, Subcommand};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sim::{
     path::{Component, Composition, Path, builtin, builtin_names, components, technologies},
     report::document::Document,
@@ -67,7 +67,7 @@ A path of your own names components by `use`: docs/simulator.md lists the keys."
   shunt path compare
   shunt path compare --with measured.json     own measurements beside them")]
     Compare {
-        /// Own measurements: names and nanoseconds as JSON
+        /// Own measurements: names and nanoseconds as JSON, or what `shunt ping --stages --json` prints
         #[arg(long, value_name = "FILE")]
         with: Option<PathBuf>,
         /// Print JSON
@@ -83,11 +83,12 @@ A path of your own names components by `use`: docs/simulator.md lists the keys."
 #[command(after_help = "Examples:
   shunt path measure --json > measured.json
   shunt path diff memory-nic --with measured.json
+  shunt ping --stages --json > stages.json && shunt path diff stages --with stages.json
   shunt path diff mine.toml --with measured.json --bytes 1024 --load 0.6 --json")]
 struct Diff {
     /// A file (TOML), or the name of a path that comes with the program
     path: String,
-    /// Own measurements: names of stages and nanoseconds as JSON
+    /// Own measurements: names of stages and nanoseconds as JSON, or what `shunt ping --stages --json` prints
     #[arg(long, value_name = "FILE")]
     with: PathBuf,
     /// Packet size
@@ -283,16 +284,39 @@ fn list(json: bool) -> anyhow::Result<()> {
     output::print(&document.to_text())
 }
 
+/// What --with reads.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Measured {
+    /// Names and nanoseconds.
+    Named(BTreeMap<String, f64>),
+    /// The result of `shunt ping --stages --json`, of which the first stack counts.
+    Stages { modes: Vec<StagesOfMode> },
+}
+
+#[derive(Debug, Deserialize)]
+struct StagesOfMode {
+    stages_ns: BTreeMap<String, f64>,
+}
+
 /// Names and nanoseconds of a file.
 fn measured(file: &PathBuf) -> anyhow::Result<BTreeMap<String, f64>> {
     let text =
         fs::read_to_string(file).with_context(|| format!("--with: reading {}", file.display()))?;
-    serde_json::from_str(&text).with_context(|| {
+    let wrong = || {
         format!(
-            "--with: {} must hold names and nanoseconds: {{\"own engine, one way\": 8200}}",
+            "--with: {} must hold names and nanoseconds, {{\"own engine, one way\": 8200}}, or be what \
+             shunt ping --stages --json prints",
             file.display()
         )
-    })
+    };
+    match serde_json::from_str(&text).with_context(wrong)? {
+        Measured::Named(named) => Ok(named),
+        Measured::Stages { modes } => {
+            let first = modes.into_iter().next().with_context(wrong)?;
+            Ok(first.stages_ns)
+        }
+    }
 }
 
 fn compare(with: Option<&PathBuf>, json: bool) -> anyhow::Result<()> {

@@ -13,6 +13,7 @@ use std::io::IoSliceMut;
 
 use hostif::byte_channel::ByteChannel;
 use hostif::header::SHUT_READ;
+use hostif::stages::{Mark, mark};
 use hostif::{ChannelPair, Consumed, Flags, LaneNews, SocketHeader, Span, Window};
 use rustix::io::Errno;
 
@@ -107,6 +108,7 @@ impl TcpSocket {
         if arrived.byte_channel.is_some() {
             return arrived.take_from_byte_channel(slices, peek);
         }
+        mark(Mark::Seen);
         let mut done = 0;
         for slice in slices {
             let len = slice.len().min(arrived.available - done);

@@ -4,6 +4,7 @@
 use std::io::IoSlice;
 
 use hostif::header::SHUT_WRITE;
+use hostif::stages::{Mark, mark};
 use hostif::{FileSource, SocketHeader, Span, WindowSpan, WriteMode, Written};
 use rustix::io::Errno;
 
@@ -279,6 +280,7 @@ impl FreeSpace<'_> {
             in_place: self.in_place,
             stamps,
         };
+        mark(Mark::Pushed);
         // Still under the lock, and before the position moves on: where the bytes are is known from the
         // note alone, so no process may see, and act on, a position whose note is in no ring.
         self.locked

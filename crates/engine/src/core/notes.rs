@@ -9,6 +9,7 @@
 use super::EngineCore;
 use crate::socket_layer::senders::Noted;
 use hostif::Written;
+use hostif::stages::{Mark, mark};
 use tcp::Instant;
 
 /// Notes taken from one session in one turn.
@@ -54,7 +55,12 @@ impl EngineCore {
                     self.keep_early(slot, note);
                     return work;
                 }
-                Ok(note) => self.handle_written(now, slot, &note),
+                Ok(note) => {
+                    mark(Mark::Taken);
+                    let noted = self.handle_written(now, slot, &note);
+                    mark(Mark::Accepted);
+                    noted
+                }
                 Err(_) => Noted::Impossible,
             };
             match taken {

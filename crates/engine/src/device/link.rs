@@ -11,6 +11,7 @@ use crate::device::queues::Queues;
 use crate::stamps::Shown;
 use core::net::IpAddr;
 use hostif::Region;
+use hostif::stages::{Mark, mark};
 use hostif::window::WindowSpan;
 use nic::{Aligner, Driver, SharedSlice, TxFrame};
 use stack::{Busy, Egress, EgressCaps, Frame, InterfaceId, Payload};
@@ -337,6 +338,9 @@ impl Egress for Link {
             checksum,
             segment_size,
         };
+        if matches!(frame.payload, Payload::Window { .. }) {
+            mark(Mark::Transmit);
+        }
         if frame.interface == self.loopback.interface() {
             self.loopback.push(&whole)?;
         } else {

@@ -4,6 +4,7 @@ use super::SocketLayer;
 use crate::device::link::{IsMapped, head};
 use crate::sockets::hears_acks;
 use crate::sockets::user_buffer::{UserBuffer, WithUserBuffer};
+use hostif::stages::{Mark, mark, mark_at};
 use nic::{LocalPeerChange, RxChecksum};
 use stack::RxMeta;
 use tcp::Instant;
@@ -59,6 +60,8 @@ impl SocketLayer {
             ..
         } = self;
         let received = link.driver.rx_burst(budget, &mut |frame| {
+            mark_at(Mark::Arrived, frame.arrived_at_ns);
+            mark(Mark::Received);
             see(frame.bytes);
             if !link.captures.is_empty() {
                 link.captures.add(false, |max| head(frame.bytes, max));

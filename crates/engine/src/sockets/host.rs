@@ -7,6 +7,7 @@ use crate::errno;
 use crate::sockets::rows::Kind;
 use core::net::SocketAddr;
 use hostif::Flags;
+use hostif::stages::{Mark, mark};
 use stack::{
     AcceptReady, ConnectionId, ConnectionView, Datagram, DatagramError, Detour, Host, Incoming,
     ListenerId,
@@ -35,6 +36,7 @@ impl Sockets {
                 let at_ns = self.wall_clock_ns();
                 self.with_header(row, |header| header.engine_set_arrived_at(at_ns));
             }
+            mark(Mark::Readable);
             // Before the bytes can be read.
             let told = self.row(row).published & Flags::ACK_WAITS.bits() != 0;
             match (view.ack_waits, told) {
@@ -56,6 +58,7 @@ impl Sockets {
 
 impl Host for Sockets {
     fn receive(&mut self, owner: u64, offset: u64, data: &[u8]) {
+        mark(Mark::Placed);
         let Some(row) = self.row_of(owner) else {
             return;
         };

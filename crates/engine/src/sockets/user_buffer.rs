@@ -11,6 +11,7 @@ use std::io::IoSliceMut;
 
 use core::net::SocketAddr;
 use hostif::SocketId;
+use hostif::stages::{Mark, mark};
 use stack::{
     AcceptReady, ConnectionId, ConnectionView, Datagram, DatagramError, Detour, Host, Incoming,
     ListenerId,
@@ -125,6 +126,7 @@ pub struct WithUserBuffer<'s, 'l, 'a, 'b> {
 impl Host for WithUserBuffer<'_, '_, '_, '_> {
     fn receive(&mut self, owner: u64, offset: u64, data: &[u8]) {
         let taken = if owner == self.user_buffer.socket.to_bits() {
+            mark(Mark::Placed);
             self.user_buffer.place(offset, data)
         } else {
             0

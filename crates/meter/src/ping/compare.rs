@@ -3,11 +3,13 @@
 
 use std::{
     ffi::OsString,
+    path::Path,
     process::{Command, ExitCode},
     sync::atomic::{AtomicBool, Ordering},
 };
 
 use anyhow::{Context, bail, ensure};
+use hostif::stages::STAGES_VARIABLE;
 use output::Table;
 use serde::Serialize;
 use statistics::{Distribution, Interval, Summary, median_ratio};
@@ -17,6 +19,7 @@ use crate::runs::{Row, summary_table};
 use crate::{
     probe::Kind,
     report::{FIGURES, Figure, Report, VERSION, html},
+    stages::timeline::ASK,
     testbed::{self, Mode, Testbed},
 };
 
@@ -83,7 +86,7 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
             if stop.load(Ordering::Relaxed) {
                 bail!("it was ended before all rounds were measured");
             }
-            let report = measure(arguments, testbed.as_ref(), one.mode)
+            let report = measure(arguments, testbed.as_ref(), one.mode, None)
                 .with_context(|| format!("--compare: {}, round {}", one.mode.name(), round + 1))?;
             if !arguments.json {
                 let p50 = report.round_trip.as_ref().and_then(Distribution::median_us);
@@ -112,10 +115,13 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
     Ok(status(!comparison.exceeded.is_empty()))
 }
 
-fn measure(
+/// One measurement over one stack; where it is looked into, with a file for its round trips, and a folder for what is noted of
+/// stages.
+pub fn measure(
     arguments: &Arguments,
     testbed: Option<&Testbed<'_>>,
     mode: Mode,
+    looked_into: Option<(&Path, Option<&Path>)>,
 ) -> anyhow::Result<Report> {
     // On Shunt a call that waits spins as long as it pays, by itself.
     let spin = arguments.spin && mode == Mode::Kernel;
@@ -127,18 +133,25 @@ fn measure(
         Mode::Engine => "Shunt, an engine beside the program".to_owned(),
         Mode::Inline => "Shunt, an engine inside the program".to_owned(),
     });
+    words.extend(looked_into.map(|(samples, _)| format!("--samples={}", samples.display())));
+    let noted_in = looked_into.and_then(|(_, folder)| folder);
     let mut report = match testbed {
         Some(testbed) => {
             words.extend((kind == Kind::Raw).then(|| format!("--nic={}", lab::INTERFACE)));
-            testbed.measure(mode, kind, &words, spin)?
+            testbed.measure(mode, kind, &words, spin, noted_in)?
         }
-        None => on_this_host(arguments, mode, &words)?,
+        None => on_this_host(arguments, mode, &words, noted_in)?,
     };
     report.judge(&arguments.limit, arguments.max_loss);
     Ok(report)
 }
 
-fn on_this_host(arguments: &Arguments, mode: Mode, words: &[String]) -> anyhow::Result<Report> {
+fn on_this_host(
+    arguments: &Arguments,
+    mode: Mode,
+    words: &[String],
+    noted_in: Option<&Path>,
+) -> anyhow::Result<Report> {
     let process = if mode == Mode::Engine {
         "--engine-mode=process"
     } else {
@@ -155,6 +168,7 @@ fn on_this_host(arguments: &Arguments, mode: Mode, words: &[String]) -> anyhow::
         .arg("ping")
         .args(target)
         .args(words)
+        .envs(noted_in.map(|folder| (STAGES_VARIABLE, folder.join(ASK))))
         .output()
         .context("starting the measuring program")?;
     testbed::parse(

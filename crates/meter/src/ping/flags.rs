@@ -29,6 +29,7 @@ const COUNT_MAX: u64 = 1 << 40;
 #[derive(Debug, Clone, Args)]
 #[command(
     group(ArgGroup::new("kind").multiple(false)),
+    group(ArgGroup::new("turns").multiple(true)),
     after_help = "Examples:
   shunt ping 10.0.0.5                                50 ICMP echoes, one after the other
   shunt ping 10.0.0.5 --udp --count 100000 --spin    against `shunt echo` there, on port 7007
@@ -39,6 +40,9 @@ const COUNT_MAX: u64 = 1 << 40;
   shunt ping 10.0.0.5 --udp --sizes 64,128,256,512,1024 --count 5000   by size, with a fit
   shunt ping example.org --hops                      routers on the way, no root needed
   shunt ping --compare kernel,engine,inline --tcp    two hosts of this machine, over three stacks
+  shunt ping --stages                                where each microsecond goes, ours and the kernel's
+  shunt ping --stages --spin --compare engine,inline,kernel --json > stages.json
+  shunt path diff stages --with stages.json          beside what the papers measured
   shunt ping --raw --burst 64 --count 20000          frames between two hosts of this machine
   shunt ping 10.0.0.5 --save runs.json --label before  then: shunt compare runs.json
   shunt ping 02:00:00:00:00:01 --raw --nic eth0      frames, against `shunt echo --raw` there
@@ -119,11 +123,16 @@ pub struct Arguments {
     pub hops: bool,
     /// The same over several stacks in one run, with ratios to the first one. With HOST this end's stack changes;
     /// without, both ends of two hosts of this machine (shunt lab).
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "STACKS", num_args = 1..,
+    #[arg(long, group = "turns", value_enum, value_delimiter = ',', value_name = "STACKS", num_args = 1..,
           conflicts_with_all = ["sizes", "hops", "samples", "graph", "stack"])]
     pub compare: Vec<Mode>,
-    /// With --compare: how often each stack is measured.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000), requires = "compare")]
+    /// The way of a message through Shunt's stack and the kernel's, stage by stage, in one run (TCP echo). Without HOST both of
+    /// two hosts of this machine are looked into, with HOST this end; --compare says which stacks.
+    #[arg(long, group = "turns", conflicts_with_all = ["sizes", "hops", "samples", "graph", "rate", "in_flight", "burst", "interval",
+          "seconds", "csv", "save", "label", "report", "limit", "max_loss", "rt", "warm_up"])]
+    pub stages: bool,
+    /// With --compare and --stages: how often each stack is measured.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000), requires = "turns")]
     pub rounds: u32,
     /// With --compare and HOST: flags for `shunt run`, such as '--nic eth0 --address 10.0.0.9/24'.
     #[arg(
@@ -188,6 +197,7 @@ impl Arguments {
             (_, true, ..) => Kind::Tcp,
             (_, _, true, _) => Kind::Connect,
             (.., true) => Kind::Raw,
+            _ if self.stages => Kind::Tcp,
             _ => Kind::Icmp,
         }
     }
@@ -318,7 +328,7 @@ impl Arguments {
             has_header || (self.ttl.is_none() && !self.df),
             "--ttl and --df are of IP: frames of --raw have none"
         );
-        if self.compare.len() == 1 {
+        if self.compare.len() == 1 && !self.stages {
             bail!("--compare: one stack is no comparison: --compare kernel,inline");
         }
         if self.target.is_none() && self.nic.len() < 2 {

@@ -9,12 +9,14 @@ use std::{
     time::Duration,
 };
 
+use hostif::stages::{Mark, mark};
+
 use super::{
     Answer, Arrival, BLOCK, Probe, Wait,
     datagram::{HeaderOptions, is_nothing, set_header_options, wait_readable},
     message::Message,
 };
-use crate::sys;
+use crate::{stages::KernelStamps, sys};
 
 /// How much is received at once.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -34,6 +36,10 @@ pub struct TcpEcho {
     /// What of `received` was not looked at yet.
     rest: std::ops::Range<usize>,
     over: bool,
+    /// Where stages are noted.
+    stamps: Option<KernelStamps>,
+    /// A message was sent whose stamps were not taken.
+    has_sent: bool,
 }
 
 impl TcpEcho {
@@ -53,6 +59,8 @@ impl TcpEcho {
         set_header_options(socket.as_fd(), to.is_ipv6(), options)?;
         sys::set_receive_timeout(socket.as_fd(), BLOCK)?;
         Ok(Self {
+            stamps: KernelStamps::begin(socket.as_fd())?,
+            has_sent: false,
             socket,
             message,
             expected: VecDeque::new(),
@@ -78,6 +86,17 @@ impl TcpEcho {
             }
         }
         Ok(())
+    }
+
+    fn recv(&mut self, flags: libc::c_int) -> io::Result<usize> {
+        let Some(stamps) = self.stamps else {
+            return sys::recv(self.socket.as_fd(), &mut self.received, flags);
+        };
+        // While the answer is on its way.
+        if std::mem::take(&mut self.has_sent) {
+            stamps.take_sent(self.socket.as_fd());
+        }
+        stamps.receive(self.socket.as_fd(), &mut self.received, flags)
     }
 
     /// The next message that is whole among what was received.
@@ -131,6 +150,8 @@ impl Probe for TcpEcho {
         self.flush()?;
         let bytes = self.message.of(sequence);
         let mut sent = 0;
+        self.has_sent = true;
+        mark(Mark::Call);
         if self.unsent.is_empty() {
             sent = match sys::send(self.socket.as_fd(), bytes, libc::MSG_DONTWAIT) {
                 Ok(count) => count,
@@ -154,7 +175,7 @@ impl Probe for TcpEcho {
         }
         let mut flags = self.wait(wait)?;
         loop {
-            match sys::recv(self.socket.as_fd(), &mut self.received, flags) {
+            match self.recv(flags) {
                 Ok(0) => {
                     self.over = true;
                     return Err(io::Error::new(
@@ -170,6 +191,7 @@ impl Probe for TcpEcho {
                 }
             }
             if let Some(arrival) = self.next_whole() {
+                mark(Mark::Returned);
                 return Ok(Some(arrival));
             }
             // The rest of a large message is on its way.

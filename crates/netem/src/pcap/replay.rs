@@ -194,6 +194,7 @@ impl Driver for Replay {
                 bytes,
                 checksum: RxChecksum::Unknown,
                 segment_size: None,
+                arrived_at_ns: None,
             });
             self.counters.rx_frames += 1;
             self.counters.rx_bytes += bytes.len() as u64;

@@ -34,6 +34,7 @@ impl AfPacket {
                         bytes,
                         checksum,
                         segment_size,
+                        arrived_at_ns: Some(slot.arrived_at_ns),
                     });
                     bytes.len()
                 })

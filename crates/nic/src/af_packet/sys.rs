@@ -270,6 +270,8 @@ pub(super) struct RxFrame<'a> {
     pub tagged: bool,
     /// The frame did not fit and waits as a whole in the socket's queue.
     pub copied: bool,
+    /// When the kernel put it there, in nanoseconds since 1970.
+    pub arrived_at_ns: u64,
 }
 
 /// The TPACKET_V2 receive ring: frames of equal size, each owned by the kernel or by us according
@@ -374,6 +376,7 @@ impl Ring {
             frame_len: usize::try_from(header.tp_len).ok()?,
             tagged: status & libc::TP_STATUS_VLAN_VALID != 0,
             copied: status & libc::TP_STATUS_COPY != 0,
+            arrived_at_ns: u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec),
         })
     }
 

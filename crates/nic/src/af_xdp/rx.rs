@@ -48,6 +48,7 @@ impl AfXdp {
                     bytes,
                     checksum,
                     segment_size,
+                    arrived_at_ns: None,
                 });
             });
             seen.map_err(broken)?;

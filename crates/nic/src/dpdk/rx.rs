@@ -79,6 +79,7 @@ fn deliver(
         bytes,
         checksum: look.checksum,
         segment_size: None,
+        arrived_at_ns: None,
     });
     true
 }

@@ -33,6 +33,7 @@ impl Tap {
                         bytes,
                         checksum,
                         segment_size,
+                        arrived_at_ns: None,
                     });
                 }
                 None => self.counters.rx_dropped += 1,

@@ -30,6 +30,7 @@ impl WireEnd {
                 bytes,
                 checksum,
                 segment_size: record.segment_size,
+                arrived_at_ns: None,
             });
             received += 1;
             self.counters.rx_frames += 1;

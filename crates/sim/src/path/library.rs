@@ -19,6 +19,7 @@ const PATHS: &[(&str, &str)] = &[
         include_str!("../../../../paths/memory-nic.toml"),
     ),
     ("dpdk-64", include_str!("../../../../paths/dpdk-64.toml")),
+    ("stages", include_str!("../../../../paths/stages.toml")),
     ("tier3", include_str!("../../../../paths/tier3.toml")),
 ];
 

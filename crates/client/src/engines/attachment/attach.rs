@@ -84,6 +84,8 @@ fn notify_policy() -> Option<Moderation> {
 
 /// Opens a control channel to the engine of that name.
 fn dial(name: &str) -> Result<PrivateFd, AttachError> {
+    // Who measures misses the stamps, and says so; the program is served all the same.
+    let _ = hostif::stages::begin("library");
     match control::connect(name) {
         Ok(fd) => Ok(PrivateFd::new(fd)),
         Err(errno) => Err(AttachError::Absent {

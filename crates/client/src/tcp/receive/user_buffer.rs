@@ -9,6 +9,7 @@ use core::cell::{Cell, RefCell};
 use std::io::IoSliceMut;
 
 use hostif::header::SHUT_READ;
+use hostif::stages::{Mark, mark};
 use rustix::io::Errno;
 
 use crate::engines::inline_engine::{DirectReceive, InlineEngine};
@@ -60,6 +61,7 @@ impl<'a, 'b> UserBuffer<'a, 'b> {
         if placed == 0 {
             return Some(false);
         }
+        mark(Mark::Seen);
         self.filled.set(self.filled.get() + placed);
         self.placed.set(self.placed.get() + placed);
         let there = arrived.header.received_end().saturating_sub(start);

@@ -313,6 +313,7 @@ mod tests {
                 bytes,
                 checksum: nic::RxChecksum::Unknown,
                 segment_size: None,
+                arrived_at_ns: None,
             };
             acknowledged(&frame, &ends)
         };
