@@ -13,7 +13,7 @@ PREFIX ?= /usr/local
 PROFILE ?= release
 NATIVE := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: help release deny sbom build install-native demo check test unit integration loom fuzz bench soak coverage ray dpdk outside cards
+.PHONY: help release deny sbom build install-native demo check test unit integration loom fuzz bench soak long coverage ray dpdk outside cards
 
 help:
 	@echo 'make build   the shunt binary, optimised'
@@ -24,7 +24,8 @@ help:
 	@echo 'make demo    unmodified nginx, curl, redis, python, sockperf and iperf3 on Shunt beside the kernel'
 	@echo 'make check   format, lints, unit tests: about a minute'
 	@echo 'make test    everything: check, integration tests, loom models, fuzz bodies'
-	@echo 'make soak    what takes minutes: slow packet scripts, 20,000 bad paths, ten kills of a 10 GiB transfer,'
+	@echo 'make soak    files carried for MINUTES (30) beside one fault after the other: docs/reliability.md'
+	@echo 'make long    what takes minutes: slow packet scripts, 20,000 bad paths, ten kills of a 10 GiB transfer,'
 	@echo '             bad days in random order under load (SHUNT_SEED, SHUNT_ROUNDS)'
 	@echo 'make coverage  line coverage of wire, tcp and stack'
 	@echo 'make ray     a sweep of the simulator on a local Ray cluster (skipped without Ray)'
@@ -81,11 +82,16 @@ test: check integration loom fuzz
 integration:
 	CARGO=$(CARGO) scripts/integration
 
+# MINUTES of faults; ARGS="--seed 7" for the same ones again.
+MINUTES ?= 30
+soak: build
+	scripts/soak --shunt $(SHUNT) --minutes $(MINUTES) $(ARGS)
+
 # Tests that wait for long timers, and many more bad paths than `make test` tries.
-SOAK_SEEDS ?= 20000
-soak:
+LONG_SEEDS ?= 20000
+long:
 	$(CARGO) test --package scripts --test scripts --quiet -- --ignored
-	SHUNT_SEEDS=$(SOAK_SEEDS) $(CARGO) test --package testkit --test network --quiet -- --nocapture
+	SHUNT_SEEDS=$(LONG_SEEDS) $(CARGO) test --package testkit --test network --quiet -- --nocapture
 	SHUNT_KILLS_GIB=10 $(CARGO) test --package cli --test transfer --quiet -- ten_kills
 	CARGO=$(CARGO) scripts/soak-bad-days
 

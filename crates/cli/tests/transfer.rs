@@ -246,7 +246,7 @@ fn what_cannot_be_is_said_with_the_flag_and_the_next_step() {
     }
 }
 
-/// How much the file has that is to survive: 1 in `make test`, more in `make soak`.
+/// How much the file has that is to survive: 1 in `make test`, more in `make long`.
 fn gibibytes() -> usize {
     let asked = std::env::var("SHUNT_KILLS_GIB").ok();
     asked.map_or(1, |text| text.parse().unwrap())

@@ -61,7 +61,7 @@ struct Run {
     /// The shunt binary [default: beside this program].
     #[arg(long, value_name = "FILE")]
     shunt: Option<PathBuf>,
-    /// Run only the slow scripts, those of `make soak`.
+    /// Run only the slow scripts, those of `make long`.
     #[arg(long, conflicts_with = "all")]
     slow: bool,
     /// Run the slow scripts too.

@@ -83,7 +83,7 @@ pub struct Script {
     pub mtu: Option<u32>,
     /// The only version of IP it makes sense for.
     pub only: Option<Family>,
-    /// Takes long: run by `make soak`.
+    /// Takes long: run by `make long`.
     pub slow: bool,
     /// Names of rows in docs/rfc.md that explain why a line holds for one side only.
     pub differs: Vec<String>,

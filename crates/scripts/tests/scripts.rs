@@ -1,5 +1,5 @@
 //! Every packet script on both sides and over both versions of IP. What is slow runs with
-//! `make soak`; what Shunt cannot yet is counted and named, and so is what this machine does not permit.
+//! `make long`; what Shunt cannot yet is counted and named, and so is what this machine does not permit.
 //!
 //! The environment may narrow it down: SCRIPTS_FILTER, SCRIPTS_SIDE (kernel, shunt).
 
@@ -100,7 +100,7 @@ fn every_script_holds_on_the_kernel_and_on_shunt() {
 }
 
 #[test]
-#[ignore = "takes minutes: make soak"]
+#[ignore = "takes minutes: make long"]
 fn every_slow_script_holds_on_the_kernel_and_on_shunt() {
     run(true);
 }

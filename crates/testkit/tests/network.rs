@@ -1,6 +1,6 @@
 //! The deterministic network: thousands of bad paths, each the same every time.
 //!
-//! SHUNT_SEEDS sets how many seeds are tried (`make soak` tries many), SHUNT_SEED replays one, and
+//! SHUNT_SEEDS sets how many seeds are tried (`make long` tries many), SHUNT_SEED replays one, and
 //! SHUNT_TRACE prints its frames: see docs/replay.md.
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should

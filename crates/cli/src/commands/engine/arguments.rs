@@ -88,7 +88,8 @@ pub struct Arguments {
     /// multicast to udp.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "ipv6,tcp,udp,icmp", value_parser = parse_protocol)]
     pub(super) protocols: Vec<Protocols>,
-    /// Name of the control socket: @NAME (abstract, one per network namespace) or a path.
+    /// Name of the control socket: @NAME (abstract, one per network namespace) or a path. `shunt status` finds those whose
+    /// name begins with @shunt/ by itself; others are named to it with --engine.
     #[arg(long, default_value = hostif::DEFAULT_ENGINE_NAME)]
     pub(super) name: String,
     /// Permission bits of a control socket that has a path, such as 0660: who may write to it may attach [default: what the
