@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::{
-    apps, demo,
+    all, apps, demo,
     micro::{self, Subject},
     mover, overload, tcp,
 };
@@ -13,6 +13,7 @@ use crate::{
 /// Measure Shunt and the kernel side by side.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  shunt bench all --report page.html          everything in one page, beside what the papers measured
   shunt bench apps
   shunt bench latency
   shunt bench bulk --runs 9 --json
@@ -30,6 +31,7 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Benchmark {
+    All(all::Arguments),
     Apps(apps::Arguments),
     Tcp(tcp::Arguments),
     Mover(mover::Arguments),
@@ -49,6 +51,7 @@ enum Benchmark {
 /// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match &arguments.benchmark {
+        Benchmark::All(arguments) => all::execute(arguments),
         Benchmark::Apps(arguments) => demo::execute(arguments),
         Benchmark::Tcp(arguments) => tcp::execute(arguments),
         Benchmark::Mover(arguments) => mover::execute(arguments),

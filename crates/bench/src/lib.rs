@@ -8,6 +8,7 @@
 #[macro_use]
 extern crate output;
 
+mod all;
 mod apps;
 pub mod calibrate;
 mod command;

@@ -11,7 +11,7 @@ mod latency;
 mod purpose;
 mod rate;
 pub(super) mod report;
-mod row;
+pub mod row;
 mod samples;
 mod setup;
 pub(super) mod testbed;
@@ -100,6 +100,32 @@ pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCo
     })
 }
 
+/// The rows of a subject in whose name one of the words stands; all where there are no words.
+///
+/// # Errors
+/// As of [`purpose`], or no row has such a name.
+pub fn some_rows(
+    subject: Subject,
+    words: &[String],
+    (runs, seconds): (u32, f64),
+    interrupt: Interrupt,
+) -> anyhow::Result<report::Report> {
+    let mut plan = subject.plan();
+    plan.keep_only(words)?;
+    run(subject.name(), &plan, runs, seconds, interrupt)
+}
+
+/// The names of the rows that [`some_rows`] measures.
+///
+/// # Errors
+/// No row has such a name.
+#[cfg(test)]
+pub fn names(subject: Subject, words: &[String]) -> anyhow::Result<Vec<&'static str>> {
+    let mut plan = subject.plan();
+    plan.keep_only(words)?;
+    Ok(plan.rows.iter().map(|row| row.what).collect())
+}
+
 /// What Shunt is for, beside the kernel.
 ///
 /// # Errors
@@ -115,6 +141,7 @@ fn run(
     seconds: f64,
     interrupt: Interrupt,
 ) -> anyhow::Result<report::Report> {
+    plan.check_alike()?;
     let testbed = Testbed::create(Scale { seconds }, interrupt)?;
     let before = CoreDistance::measure();
     let mut samples = Samples::default();
@@ -209,6 +236,17 @@ mod tests {
                 assert!(plan.needs(setup), "{}: {}", subject.name(), setup.title);
             }
         }
+    }
+
+    #[test]
+    fn what_is_measured_under_other_conditions_is_not_compared() {
+        for subject in ALL {
+            subject.plan().check_alike().unwrap();
+        }
+        let mut plan = only(Subject::Latency, &["same host, both inline"]).unwrap();
+        plan.setups[0].idle = Idle::Untouched;
+        let said = plan.check_alike().unwrap_err().to_string();
+        assert!(said.contains("idle"), "{said}");
     }
 
     #[test]

@@ -165,6 +165,62 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     tell(arguments, parts, runs)
 }
 
+/// The paper's loops into memory, one transfer that is stored, and the disk by itself.
+///
+/// # Errors
+/// The folder cannot be used.
+pub(crate) fn short(
+    folder: &Path,
+    bytes: u64,
+    runs: u32,
+    interrupt: Interrupt,
+) -> anyhow::Result<FolderReport> {
+    let site = Site::create(folder, bytes, 0, interrupt)?;
+    let mut cases = own::limits();
+    cases.extend(
+        own::cases()
+            .into_iter()
+            .filter(|case| case.key == own::XXH3),
+    );
+    let offsets = [Offset::Fixed, Offset::Advancing];
+    let loops = Cell::all(&offsets, &[Sink::Null]).into_iter();
+    cases.extend(loops.map(Cell::case));
+    let mut tables = vec![Table::of(site, cases)];
+    turns::measure(&mut tables, runs, false)?;
+    let table = tables.pop().context("invariant: there is one table")?;
+    Ok(FolderReport::of(&table.site, table.results))
+}
+
+/// The pairs of the paper's loops: what they ask, and the cases of read(2) with write(2) and of sendfile(2).
+pub(crate) fn paper_pairs() -> [(&'static str, String, String); 2] {
+    let key = |method, offset| {
+        let sink = Sink::Null;
+        Cell {
+            method,
+            offset,
+            sink,
+        }
+        .key()
+    };
+    let pair = |what, offset| {
+        use ::mover::Method::{ReadWrite, Sendfile};
+        (what, key(ReadWrite, offset), key(Sendfile, offset))
+    };
+    [
+        ("sendfile by read/write, fixed offset", Offset::Fixed),
+        (
+            "sendfile by read/write, advancing offset",
+            Offset::Advancing,
+        ),
+    ]
+    .map(|(what, offset)| pair(what, offset))
+}
+
+/// The names of the cases of [`short`].
+pub(crate) mod keys {
+    pub use super::own::{DISK_WRITE, XXH3};
+}
+
 fn dir_flag(folder: &Path) -> String {
     format!("--dir {}", folder.display())
 }

@@ -71,6 +71,34 @@ struct Results {
     skipped: Vec<String>,
 }
 
+/// What the kernel and an engine inside the server still answer at some loads, of the most that they answered under any, in
+/// one run each.
+///
+/// # Errors
+/// A trial fails, or somebody asked this process to end.
+pub fn kept(x: &[f64], runs: u8, interrupt: Interrupt) -> anyhow::Result<[Vec<f64>; 2]> {
+    let testbed = Testbed::create(interrupt)?;
+    let say = Say::from_now();
+    let arguments = Arguments {
+        x: x.to_vec(),
+        compute_us: 20,
+        runs: 1,
+        json: false,
+    };
+    let mut kept = [Vec::new(), Vec::new()];
+    for run in 0..runs {
+        let mut order = [(0, Stack::Kernel), (1, Stack::Inline)];
+        if run % 2 == 1 {
+            order.reverse();
+        }
+        for (side, stack) in order {
+            let rows = measure(&testbed, stack, &arguments, &say)?;
+            kept[side].extend(rows.last().map(|row| row.of_best));
+        }
+    }
+    Ok(kept)
+}
+
 /// Runs the benchmark.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     for x in &arguments.x {
@@ -111,6 +139,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// One stack under each load.
 fn measure(
     testbed: &Testbed,
     stack: Stack,

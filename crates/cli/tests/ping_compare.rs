@@ -223,15 +223,19 @@ fn saved_runs_are_compared_by_label() {
             && ratios.len() == 2,
         "{ratios:?}"
     );
-    // Two runs more, of another size: no interval without three, and a warning that they are something else.
+    // A run more: no interval without three. And one of another size, which is something else and is not compared.
+    text(&format!(
+        "ping 127.0.0.1 --udp --port {port} --save {name} --label once"
+    ));
     text(&format!(
         "ping 127.0.0.1 --udp --port {port} --size 200 --save {name} --label larger"
     ));
     let said = text(&format!("compare {name}"));
     assert!(
-        said.contains("needs three runs") && said.contains("something else"),
+        said.contains("needs three runs") && said.contains("they are not compared"),
         "{said}"
     );
+    assert!(!said.contains("larger by"), "{said}");
 }
 
 #[test]

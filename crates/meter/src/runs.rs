@@ -170,7 +170,7 @@ impl Comparison {
             {
                 let first = first.as_deref().unwrap_or_default();
                 warnings.push(format!(
-                    "{name} has a run of something else ({other}) than the first ({first})"
+                    "{name} has a run of something else ({other}) than the first ({first}): they are not compared"
                 ));
             }
             let busy = reports
@@ -188,7 +188,8 @@ impl Comparison {
             warnings.push("there is one label only: nothing is compared; give --label another name, or another file".to_owned());
         }
         let groups = groups.iter().enumerate().map(|(index, (name, reports))| {
-            let beside = if index == 0 { None } else { Some(baseline) };
+            let is_alike = reports.iter().map(subject).all(|of| Some(of) == first);
+            let beside = (index > 0 && is_alike).then_some(baseline);
             Group::of(name, reports, beside)
         });
         Self {

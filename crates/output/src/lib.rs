@@ -15,6 +15,7 @@ use std::{
 use anyhow::Context;
 use serde::Serialize;
 
+pub mod html;
 pub mod log;
 
 /// A line on standard error, for people. Where it cannot be written there is nobody to tell.

@@ -14,23 +14,23 @@ use output::Table;
 pub struct Report {
     measured: &'static str,
     version: &'static str,
-    kernel: String,
-    cores: usize,
+    pub kernel: String,
+    pub cores: usize,
     cable: String,
     mtu_bytes: u32,
     /// Of both kernels, and of every engine that has a process of its own.
     congestion_control: String,
     engine_cpu: Option<usize>,
-    cache_line_round_trip_before: Option<CoreDistance>,
+    pub cache_line_round_trip_before: Option<CoreDistance>,
     cache_line_round_trip_after: Option<CoreDistance>,
     /// Whether setups that ask for it could hold processors from deep idle.
     idle_latency_can_be_held: bool,
     runs: u32,
     duration_s: u64,
-    notes: Vec<&'static str>,
-    rows: Vec<Measured>,
-    skipped: Vec<String>,
-    failures: Vec<String>,
+    pub notes: Vec<&'static str>,
+    pub rows: Vec<Measured>,
+    pub skipped: Vec<String>,
+    pub failures: Vec<String>,
 }
 
 impl Report {
@@ -72,12 +72,13 @@ impl Report {
         }
     }
 
-    /// True where a run went wrong.
+    /// True where a run went wrong, or nothing was measured.
     pub fn failed(&self) -> bool {
-        !self.failures.is_empty()
+        !self.failures.is_empty() || self.rows.iter().all(|row| row.shunt.is_none())
     }
 
-    fn conditions(&self) -> String {
+    /// Under which conditions.
+    pub fn conditions(&self) -> String {
         let distance = |distance: Option<CoreDistance>| {
             distance.map_or("?".to_owned(), |far| format!("{:.0}", far.nearest_ns))
         };
@@ -126,7 +127,7 @@ impl Report {
             .map(|note| format!("- {note}\n"))
             .collect();
         let mut text = format!(
-            "\n{}\nmedians of {} interleaved runs, ratio = median of the ratios within runs, spread = (largest - smallest) / median; {} s\n{}\n{}",
+            "\n{}\nmedians of {} interleaved runs, ratio = median of the ratios within runs, spread = (largest - smallest) / median, ~ = smaller than the noise of the runs (95 %, three runs at least); {} s\n{}\n{}",
             self.conditions(),
             self.runs,
             self.duration_s,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::samples::Samples;
 use crate::apps::case::{Better, number};
-use statistics::Summary;
+use statistics::{Interval, Summary, median_ratio};
 
 /// Where the values of a row come from: a setup by its key, and one of the quantities it reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,15 +38,17 @@ pub struct Row {
 /// One row with what was measured.
 #[derive(Debug, Serialize)]
 pub struct Measured {
-    what: &'static str,
-    unit: &'static str,
-    better: Better,
-    kernel: Option<Summary>,
-    shunt: Option<Summary>,
+    pub what: &'static str,
+    pub unit: &'static str,
+    pub better: Better,
+    pub kernel: Option<Summary>,
+    pub shunt: Option<Summary>,
     /// Shunt's value over the kernel's of the same run, of each run.
-    ratio: Option<Summary>,
+    pub ratio: Option<Summary>,
+    /// The interval that holds the median of the ratios; None with fewer than three runs.
+    pub interval: Option<Interval>,
     /// Why there are no values.
-    missing: Vec<String>,
+    pub missing: Vec<String>,
 }
 
 impl Measured {
@@ -75,8 +77,15 @@ impl Measured {
             kernel: kernel.as_deref().and_then(summary),
             shunt,
             ratio,
+            interval: interval(&ratios),
             missing: missing.map(str::to_owned).collect(),
         }
+    }
+
+    /// Whether the runs differ by more than the two sides do.
+    pub fn is_in_noise(&self) -> bool {
+        self.interval
+            .is_some_and(|interval| interval.low <= 1.0 && interval.high >= 1.0)
     }
 
     /// The cells of the printed table.
@@ -97,10 +106,18 @@ impl Measured {
             spread(&self.kernel),
             median(&self.shunt),
             spread(&self.shunt),
-            ratio.map_or_else(dash, |ratio| format!("{:.2}", ratio.median)),
+            ratio.map_or_else(dash, |ratio| {
+                let in_noise = if self.is_in_noise() { " ~" } else { "" };
+                format!("{:.2}{in_noise}", ratio.median)
+            }),
             runs.to_string(),
         ]
     }
+}
+
+/// The interval that holds the median of the ratios of runs.
+pub fn interval(ratios: &[f64]) -> Option<Interval> {
+    median_ratio(ratios, &vec![1.0; ratios.len()])
 }
 
 #[cfg(test)]
@@ -132,6 +149,20 @@ mod tests {
         let ratio = measured.ratio.as_ref().unwrap();
         assert!((ratio.median - 0.4).abs() < 1e-9 && (ratio.max - 0.6).abs() < 1e-9);
         assert_eq!(measured.cells()[6], "0.40");
+    }
+
+    #[test]
+    fn a_difference_that_is_smaller_than_the_noise_is_marked() {
+        let measured = Measured::of(&ROW, &samples(&[10.0, 12.0, 9.0], &[11.0, 9.0, 10.0]));
+        assert!(measured.is_in_noise());
+        assert!(
+            measured.cells()[6].ends_with(" ~"),
+            "{:?}",
+            measured.cells()
+        );
+        // Two runs do not tell how runs differ.
+        let measured = Measured::of(&ROW, &samples(&[10.0, 12.0], &[11.0, 9.0]));
+        assert!(measured.interval.is_none() && !measured.is_in_noise());
     }
 
     #[test]

@@ -94,6 +94,32 @@ impl Plan {
         Ok(())
     }
 
+    /// Refuses to set things beside each other that were measured under other conditions.
+    ///
+    /// # Errors
+    /// A row whose two sides are unlike.
+    pub fn check_alike(&self) -> anyhow::Result<()> {
+        let setup = |key: &str| self.setups.iter().find(|setup| setup.key == key);
+        for row in &self.rows {
+            let sides = row.kernel.and_then(|kernel| setup(kernel.setup));
+            let Some((kernel, shunt)) = sides.zip(setup(row.shunt.setup)) else {
+                continue;
+            };
+            if kernel.idle != shunt.idle {
+                bail!(
+                    "{}: {} and {} let processors idle differently: they are not compared",
+                    row.what.trim(),
+                    kernel.title,
+                    shunt.title
+                );
+            }
+            if row.kernel.map(|kernel| kernel.quantity) != Some(row.shunt.quantity) {
+                bail!("{}: two quantities are not compared", row.what.trim());
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a row compares what the setup measures.
     pub fn needs(&self, setup: &Setup) -> bool {
         let mut sources = self

@@ -59,7 +59,7 @@ pub struct FolderReport {
 #[derive(Debug, Serialize)]
 pub struct Row {
     pub key: String,
-    title: String,
+    pub title: String,
     pub group: Group,
     pub gbit_per_s: Option<Summary>,
     /// Of both ends together; threads of the kernel that write behind are not in it.
@@ -68,9 +68,9 @@ pub struct Row {
     pub of_disk: Option<Summary>,
     counters: Option<Counters>,
     intervals: Vec<(f64, u64)>,
-    paper_gbit_per_s: Option<f64>,
-    skipped: Option<String>,
-    failed: Option<String>,
+    pub paper_gbit_per_s: Option<f64>,
+    pub skipped: Option<String>,
+    pub failed: Option<String>,
 }
 
 impl FolderReport {

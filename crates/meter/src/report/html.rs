@@ -2,16 +2,11 @@
 
 use std::fmt::Write;
 
+use output::html::{self, escaped};
 use statistics::Distribution;
 
 use super::Report;
 use crate::graph;
-
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}\
-table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .8rem;border-bottom:1px solid #ccc;text-align:right}\
-td:first-child,th:first-child{text-align:left}svg{width:100%;height:auto}.bad{color:#a00}\
-svg text{font-size:11px;fill:currentColor}.bar{fill:#3470b8}.curve{fill:none;stroke-width:2}pre{white-space:pre-wrap}.axis{stroke:#999}\
-@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}td,th{border-color:#444}.bad{color:#f77}}";
 
 /// Of the lines, in the order of what is compared.
 const COLOURS: [&str; 3] = ["#3470b8", "#c9542c", "#3a8f4f"];
@@ -42,7 +37,7 @@ pub fn page(report: &Report) -> String {
     for said in report.warnings.iter().chain(&report.exceeded) {
         page += &format!("<p class=\"bad\">{}</p>\n", escaped(said));
     }
-    page + "</body></html>\n"
+    page + html::FOOT
 }
 
 /// The page of a comparison: its text, and a curve for each of what was compared.
@@ -53,15 +48,12 @@ pub fn comparison(heading: &str, text: &str, compared: &[(&str, &Distribution)])
         page += "<h2>By percentile</h2>\n<p>Of each the round whose p50 is the median of all rounds.</p>\n";
         page += &curves(compared);
     }
-    page + "</body></html>\n"
+    page + html::FOOT
 }
 
 fn head(heading: &str) -> String {
-    let heading = escaped(heading);
-    format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>{heading}</title><style>{STYLE}</style></head><body>\n<h1>Round trips</h1>\n<p>{heading}</p>\n"
-    )
+    let text = escaped(heading);
+    html::head(heading) + &format!("<h1>Round trips</h1>\n<p>{text}</p>\n")
 }
 
 fn counts(report: &Report) -> String {
@@ -235,29 +227,15 @@ fn points(found: &Distribution, x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) 
 
 fn opened() -> String {
     format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\"><line class=\"axis\" x1=\"{MARGIN}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\"/>",
+        "<svg class=\"wide\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\"><line class=\"axis\" x1=\"{MARGIN}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\"/>",
         WIDTH - MARGIN,
         y = HEIGHT - 30.0
     )
 }
 
-/// What a target or label may hold is text and no markup.
-fn escaped(text: &str) -> String {
-    let replaced = text
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;");
-    replaced.replace('"', "&quot;").replace('\'', "&#39;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn markup_of_others_is_text() {
-        assert_eq!(escaped("<b a='\"&"), "&lt;b a=&#39;&quot;&amp;");
-    }
 
     #[test]
     fn figures_are_made_of_one_time_too() {

@@ -13,12 +13,16 @@ struct File {
 #[derive(Debug, Deserialize)]
 struct Fact {
     id: String,
+    seed: String,
+    r#where: String,
     value: Value,
+    #[serde(default)]
+    conditions: String,
 }
 
 /// The facts of one paper.
 #[derive(Debug)]
-pub struct Facts(BTreeMap<String, Value>);
+pub struct Facts(BTreeMap<String, Fact>);
 
 impl Facts {
     /// Those of the `nic-net` paper.
@@ -41,15 +45,36 @@ impl Facts {
         Self::of(include_str!("../../papers/zero-copy.toml"))
     }
 
-    fn of(text: &str) -> Self {
-        let file: File = toml::from_str(text).expect("invariant: the facts parse, tests read them");
-        Self(file.fact.into_iter().map(|f| (f.id, f.value)).collect())
+    /// Those of the `trading-nic` paper.
+    pub fn trading_nic() -> Self {
+        Self::of(include_str!("../../papers/trading-nic.toml"))
     }
 
-    fn value(&self, id: &str) -> &Value {
+    fn of(text: &str) -> Self {
+        let file: File = toml::from_str(text).expect("invariant: the facts parse, tests read them");
+        let facts = file.fact.into_iter();
+        Self(facts.map(|fact| (fact.id.clone(), fact)).collect())
+    }
+
+    fn fact(&self, id: &str) -> &Fact {
         self.0
             .get(id)
             .expect("invariant: only facts of the file are asked for, tests read them all")
+    }
+
+    fn value(&self, id: &str) -> &Value {
+        &self.fact(id).value
+    }
+
+    /// The paper that reports a fact, and where in it.
+    pub fn source(&self, id: &str) -> String {
+        let fact = self.fact(id);
+        format!("{}, {}", fact.seed, fact.r#where)
+    }
+
+    /// Under which conditions; empty where the paper gives none.
+    pub fn conditions(&self, id: &str) -> &str {
+        &self.fact(id).conditions
     }
 
     /// A fact that is one number.

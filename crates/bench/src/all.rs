@@ -1,0 +1,611 @@
+//! `shunt bench all`: the measurements of the other commands in one run and on one page, each beside the kernel's in the same
+//! run, beside what a paper measured of the same question, and beside the limit that this machine sets.
+
+mod limits;
+mod page;
+mod paper;
+mod stages;
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use output::Table;
+use serde::Serialize;
+use statistics::{Interval, Summary};
+
+use crate::{
+    apps::case::Better,
+    interrupt::{Interrupt, Interrupted},
+    micro::{self, Subject, row::interval},
+    mover, overload,
+    trial::Say,
+};
+use limits::{Limit, Limits};
+use paper::Published;
+
+/// Everything in one run and on one page: ours, the kernel's, their ratio, what a paper measured, this machine's limit
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shunt bench all --quick --report page.html    three minutes or so on two processors
+  shunt bench all --report page.html            more rows and longer runs
+  shunt bench all --only latency,cpu --json
+
+The page loads nothing from elsewhere. What a paper measured stands there with its conditions: it was another
+machine, and a ratio is all that can be set beside ours. A difference that is smaller than that of the runs is
+marked, and a row without values says why.
+
+Exit status: 0 measured, 1 a run failed or a part measured nothing, 2 wrong usage, 130 interrupted.")]
+pub struct Arguments {
+    /// Write a page for a browser, which loads nothing from elsewhere
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// Fewer rows and shorter runs
+    #[arg(long)]
+    quick: bool,
+    /// Runs of each setup; fewer than three give no interval
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: u32,
+    /// Only these parts
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Where files are stored meanwhile
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    dir: PathBuf,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A part of the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Part {
+    /// Round trips
+    Latency,
+    /// One stream
+    Bulk,
+    /// Small requests
+    Rate,
+    /// Short connections
+    Connect,
+    /// Processor time of calls
+    Cpu,
+    /// More than a server can do
+    Overload,
+    /// Large files
+    Mover,
+    /// The way of a message, stage by stage
+    Stages,
+}
+
+impl Part {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Latency => "Round trips of 64 bytes",
+            Self::Bulk => "One stream",
+            Self::Rate => "Small requests",
+            Self::Connect => "Short connections",
+            Self::Cpu => "Processor time of calls",
+            Self::Overload => "More than a server can do",
+            Self::Mover => "Large files",
+            Self::Stages => "Where each microsecond goes",
+        }
+    }
+
+    /// Which rows are measured in a quick run; a measurement that is not of rows has none.
+    fn quick_rows(self) -> &'static [&'static str] {
+        match self {
+            Self::Latency => &[
+                "inline both ends (af_packet)",
+                "sockperf inline, kernel sleeping, idle latency untouched",
+                "same host, both inline, loopback spinning",
+            ],
+            Self::Bulk => &[
+                "shunt to kernel over veth",
+                "kernel to shunt",
+                "shunt to shunt over veth",
+                "same host, both inline, against loopback",
+            ],
+            Self::Rate => &[
+                "64-byte messages",
+                "redis get, 50 connections, same host, both inline",
+            ],
+            Self::Connect => &[
+                "connect, accept, close",
+                "socket create + close, never connected",
+                "1 request per connection",
+                "10 requests per connection",
+            ],
+            Self::Cpu => &[
+                "send(2) of 1 kib, engine",
+                "recv(2) of 1 kib, engine",
+                "idle engine with",
+            ],
+            Self::Overload | Self::Mover | Self::Stages => &[],
+        }
+    }
+
+    fn subject(self) -> Option<Subject> {
+        match self {
+            Self::Latency => Some(Subject::Latency),
+            Self::Bulk => Some(Subject::Bulk),
+            Self::Rate => Some(Subject::Rate),
+            Self::Connect => Some(Subject::Connect),
+            Self::Cpu => Some(Subject::Cpu),
+            Self::Overload | Self::Mover | Self::Stages => None,
+        }
+    }
+}
+
+/// A row of the page.
+#[derive(Debug, Serialize)]
+struct Row {
+    what: String,
+    unit: &'static str,
+    better: Better,
+    /// What ours is compared with.
+    baseline: Option<Summary>,
+    ours: Option<Summary>,
+    /// The median of the ratios within runs.
+    ratio: Option<f64>,
+    /// The interval that holds it; None with fewer than three runs.
+    interval: Option<Interval>,
+    /// What a paper measured of the same question.
+    paper: Option<Published>,
+    /// What this machine allows.
+    limit: Option<Limit>,
+    /// Why there are no values.
+    missing: Vec<String>,
+}
+
+/// What a difference between the two sides is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Better,
+    Worse,
+    /// The runs differ by more than the sides do.
+    Noise,
+    /// Nothing is compared, or too few runs were made.
+    Unknown,
+}
+
+impl Row {
+    fn verdict(&self) -> Verdict {
+        let Some(interval) = self.interval else {
+            return Verdict::Unknown;
+        };
+        let is_lower = interval.high < 1.0;
+        match self.better {
+            _ if !is_lower && interval.low <= 1.0 => Verdict::Noise,
+            Better::Lower if is_lower => Verdict::Better,
+            Better::Higher if !is_lower => Verdict::Better,
+            Better::Lower | Better::Higher => Verdict::Worse,
+        }
+    }
+
+    /// Compares run by run.
+    fn compared(
+        what: String,
+        (unit, better): (&'static str, Better),
+        [baseline, ours]: [Option<Summary>; 2],
+    ) -> Self {
+        let both = baseline.as_ref().zip(ours.as_ref());
+        let ratios: Vec<f64> = both.map_or_else(Vec::new, |(theirs, ours)| {
+            let runs = ours.samples.iter().zip(&theirs.samples);
+            runs.map(|(ours, theirs)| ours / theirs).collect()
+        });
+        Self {
+            what,
+            unit,
+            better,
+            interval: interval(&ratios),
+            ratio: Summary::of(&ratios).map(|ratio| ratio.median),
+            baseline,
+            ours,
+            paper: None,
+            limit: None,
+            missing: Vec::new(),
+        }
+    }
+}
+
+/// One part of the page with what was measured.
+#[derive(Debug, Serialize)]
+struct Section {
+    part: Part,
+    title: &'static str,
+    /// What the two sides are.
+    sides: [&'static str; 2],
+    conditions: Vec<String>,
+    rows: Vec<Row>,
+    stages: Option<stages::Stages>,
+    skipped: Vec<String>,
+    failures: Vec<String>,
+}
+
+impl Section {
+    fn new(part: Part, sides: [&'static str; 2]) -> Self {
+        Self {
+            part,
+            title: part.title(),
+            sides,
+            conditions: Vec::new(),
+            rows: Vec::new(),
+            stages: None,
+            skipped: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    /// Nothing of it was measured.
+    fn is_empty(&self) -> bool {
+        self.stages.is_none() && self.rows.iter().all(|row| row.ours.is_none())
+    }
+}
+
+/// The whole result.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: &'static str,
+    kernel: String,
+    processors: usize,
+    runs: u32,
+    quick: bool,
+    duration_s: u64,
+    sections: Vec<Section>,
+}
+
+/// Runs the command.
+pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let interrupt = Interrupt::catch()?;
+    let say = Say::from_now();
+    let began = std::time::Instant::now();
+    let (runs, seconds) = (arguments.runs, if arguments.quick { 0.3 } else { 1.0 });
+    // What is written last is tried first.
+    if let Some(file) = &arguments.report {
+        output::write_file("--report", file, "")?;
+    }
+    let limits = Limits::measure(&interrupt, &say)?;
+    let mut sections = Vec::new();
+    for &part in Part::value_variants() {
+        if !arguments.only.is_empty() && !arguments.only.contains(&part) {
+            continue;
+        }
+        interrupt.check()?;
+        say.say(&format!("{}: {} runs", part.title(), runs));
+        let measured = measure(part, arguments, (runs, seconds), &limits, &interrupt);
+        sections.push(match measured {
+            Ok(section) => section,
+            Err(error) if interrupt.came() || error.is::<Interrupted>() => return Err(error),
+            Err(error) => {
+                let mut section = Section::new(part, ["kernel", "Shunt"]);
+                section.failures.push(format!("{error:#}"));
+                section
+            }
+        });
+    }
+    let release = rustix::system::uname();
+    let report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        kernel: release.release().to_string_lossy().into_owned(),
+        processors: std::thread::available_parallelism().map_or(1, usize::from),
+        runs,
+        quick: arguments.quick,
+        duration_s: began.elapsed().as_secs(),
+        sections,
+    };
+    tell(arguments, &report)
+}
+
+fn tell(arguments: &Arguments, report: &Report) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &arguments.report {
+        output::write_file("--report", file, &page::page(report))?;
+        note!("the page is {}", file.display());
+    }
+    if arguments.json {
+        output::print_json(report)?;
+    } else {
+        output::print(&report.text())?;
+    }
+    let went_wrong = |section: &Section| !section.failures.is_empty() || section.is_empty();
+    let is_failure = report.sections.iter().any(went_wrong);
+    Ok(ExitCode::from(u8::from(is_failure)))
+}
+
+fn measure(
+    part: Part,
+    arguments: &Arguments,
+    (runs, seconds): (u32, f64),
+    limits: &Limits,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Section> {
+    if let Some(subject) = part.subject() {
+        let rows = if arguments.quick {
+            part.quick_rows()
+        } else {
+            &[]
+        };
+        let words: Vec<String> = rows.iter().map(|word| (*word).to_owned()).collect();
+        let found = micro::some_rows(subject, &words, (runs, seconds), interrupt.clone())?;
+        return Ok(of_rows(part, &found, limits));
+    }
+    match part {
+        Part::Overload => overloaded(runs, interrupt),
+        Part::Mover => moved(&arguments.dir, arguments.quick, runs, interrupt),
+        _ => {
+            let mut section = Section::new(part, ["kernel", "Shunt"]);
+            section.stages = Some(stages::measure(runs, interrupt)?);
+            Ok(section)
+        }
+    }
+}
+
+fn of_rows(part: Part, found: &micro::report::Report, limits: &Limits) -> Section {
+    let mut section = Section::new(part, ["kernel", "Shunt"]);
+    section.conditions = found.conditions().lines().map(str::to_owned).collect();
+    section
+        .conditions
+        .extend(found.notes.iter().map(|note| (*note).to_owned()));
+    let mut above = "";
+    for row in &found.rows {
+        // What is indented belongs to the row above it.
+        let is_below = row.what.starts_with(' ');
+        let what = if is_below {
+            format!("{above}: {}", row.what.trim())
+        } else {
+            above = row.what.trim_end_matches(", p50");
+            row.what.to_owned()
+        };
+        section.rows.push(Row {
+            paper: if is_below { None } else { paper::of(row.what) },
+            limit: if is_below {
+                None
+            } else {
+                limits.of(part, row.what)
+            },
+            what,
+            unit: row.unit,
+            better: row.better,
+            baseline: row.kernel.clone(),
+            ours: row.shunt.clone(),
+            interval: row.interval,
+            ratio: row.ratio.as_ref().map(|ratio| ratio.median),
+            missing: row.missing.clone(),
+        });
+    }
+    section.skipped.clone_from(&found.skipped);
+    section.failures.clone_from(&found.failures);
+    section
+}
+
+/// Of the offered load, in multiples of what a server can answer.
+const OVERLOAD: [f64; 2] = [1.0, 3.0];
+
+fn overloaded(runs: u32, interrupt: &Interrupt) -> anyhow::Result<Section> {
+    let mut section = Section::new(Part::Overload, ["kernel", "Shunt"]);
+    let runs = u8::try_from(runs).unwrap_or(u8::MAX);
+    let kept = overload::kept(&OVERLOAD, runs, interrupt.clone())?;
+    let percent = kept.map(|of| {
+        let percent: Vec<f64> = of.iter().map(|kept| 100.0 * kept).collect();
+        Summary::of(&percent)
+    });
+    let what = "still answered at three times what it can, server inline".to_owned();
+    let row = Row::compared(what, ("% of its best", Better::Higher), percent);
+    section.rows.push(Row {
+        paper: paper::of(&row.what),
+        ..row
+    });
+    section.conditions.push(
+        "UDP datagrams of 64 bytes, 20 µs of computation each; of the most that the same server answered under any load".to_owned(),
+    );
+    Ok(section)
+}
+
+fn moved(folder: &Path, quick: bool, runs: u32, interrupt: &Interrupt) -> anyhow::Result<Section> {
+    let bytes = if quick { 256 << 20 } else { 2 << 30 };
+    let found = mover::short(folder, bytes, runs, interrupt.clone())
+        .with_context(|| format!("--dir {}", folder.display()))?;
+    interrupt.check()?;
+    let mut section = Section::new(Part::Mover, ["read/write", "ours"]);
+    section.conditions.push(format!(
+        "{}, from the page cache over loopback by the kernel's TCP, one stream; a fixed offset sends the same part again and again and is no \
+         transfer, as in the paper",
+        found.place()
+    ));
+    let rate = |key: &str| found.row(key).and_then(|row| row.gbit_per_s.clone());
+    for (what, read_write, sendfile) in mover::paper_pairs() {
+        let rates = [rate(&read_write), rate(&sendfile)];
+        let row = Row::compared(what.to_owned(), ("Gbit/s", Better::Higher), rates);
+        section.rows.push(Row {
+            paper: paper::of(&row.what),
+            ..row
+        });
+    }
+    let what = "shunt send --hash xxh3, stored and synced".to_owned();
+    let row = Row::compared(
+        what,
+        ("Gbit/s", Better::Higher),
+        [None, rate(mover::keys::XXH3)],
+    );
+    section.rows.push(Row {
+        paper: paper::of(&row.what),
+        limit: rate(mover::keys::DISK_WRITE).map(|own| Limit {
+            what: "the disk's own rate".to_owned(),
+            value: own.median,
+            unit: "Gbit/s",
+        }),
+        ..row
+    });
+    for row in &found.rows {
+        let said = |why: &String| format!("{}: {why}", row.title);
+        section.skipped.extend(row.skipped.iter().map(said));
+        section.failures.extend(row.failed.iter().map(said));
+    }
+    Ok(section)
+}
+
+impl Report {
+    /// For people, without the conditions that the page has.
+    fn text(&self) -> String {
+        let mut text = format!(
+            "\nshunt {}, Linux {}, {} processors; {} interleaved runs, {} s\n\
+             ~: smaller than the noise of the runs; the interval holds the ratio in 95 of 100 such runs\n",
+            self.version, self.kernel, self.processors, self.runs, self.duration_s
+        );
+        for section in &self.sections {
+            text += &format!("\n{}", section.text());
+        }
+        text
+    }
+}
+
+impl Section {
+    fn text(&self) -> String {
+        let [baseline, ours] = self.sides;
+        let mut table = Table::new([
+            self.title, "unit", baseline, ours, "ratio", "interval", "runs", "paper", "limit",
+        ]);
+        let dash = || "-".to_owned();
+        for row in &self.rows {
+            let median = |side: &Option<Summary>| {
+                side.as_ref().map_or_else(dash, |side| figure(side.median))
+            };
+            table.row([
+                row.what.clone(),
+                row.unit.to_owned(),
+                median(&row.baseline),
+                median(&row.ours),
+                row.ratio_text(),
+                row.interval
+                    .map_or_else(dash, |of| format!("{:.2}–{:.2}", of.low, of.high)),
+                row.ours
+                    .as_ref()
+                    .map_or(0, |of| of.samples.len())
+                    .to_string(),
+                row.paper.as_ref().map_or_else(dash, Published::ratio_text),
+                row.limit.as_ref().map_or_else(dash, |of| figure(of.value)),
+            ]);
+        }
+        let mut text = String::new();
+        if !self.rows.is_empty() {
+            text += &table.render();
+        }
+        if let Some(stages) = &self.stages {
+            text += &format!("{}\n{}", self.title, stages.text());
+        }
+        for skipped in &self.skipped {
+            text += &format!("not measured: {skipped}\n");
+        }
+        for failure in &self.failures {
+            text += &format!("failed: {failure}\n");
+        }
+        text
+    }
+}
+
+impl Row {
+    fn ratio_text(&self) -> String {
+        let mark = if self.verdict() == Verdict::Noise {
+            " ~"
+        } else {
+            ""
+        };
+        self.ratio
+            .map_or("-".to_owned(), |ratio| format!("{ratio:.2}{mark}"))
+    }
+}
+
+/// A number with about three digits.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(better: Better, ours: &[f64], theirs: &[f64]) -> Row {
+        let sides = [Summary::of(theirs), Summary::of(ours)];
+        Row::compared("round trip".to_owned(), ("µs", better), sides)
+    }
+
+    #[test]
+    fn a_difference_counts_only_where_it_is_larger_than_the_noise() {
+        let theirs = [10.0, 10.2, 9.8, 10.1];
+        let faster = row(Better::Lower, &[5.0, 5.1, 4.9, 5.0], &theirs);
+        assert_eq!(faster.verdict(), Verdict::Better);
+        let slower = row(Better::Higher, &[5.0, 5.1, 4.9, 5.0], &theirs);
+        assert_eq!(slower.verdict(), Verdict::Worse);
+        let same = row(Better::Lower, &[10.1, 9.9, 10.0, 9.9], &theirs);
+        assert_eq!(same.verdict(), Verdict::Noise);
+        assert!(same.ratio_text().ends_with('~'));
+        let two = row(Better::Lower, &[5.0, 5.0], &[10.0, 10.0]);
+        assert_eq!(two.verdict(), Verdict::Unknown);
+        assert_eq!(two.ratio_text(), "0.50");
+    }
+
+    #[test]
+    fn every_quick_row_is_there() {
+        for part in Part::value_variants() {
+            if let Some(subject) = part.subject() {
+                let words: Vec<String> = part
+                    .quick_rows()
+                    .iter()
+                    .map(|word| (*word).to_owned())
+                    .collect();
+                let kept = micro::names(subject, &words).unwrap();
+                assert!(kept.len() >= words.len(), "{part:?}: {kept:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_that_measured_nothing_is_a_failure() {
+        let mut section = Section::new(Part::Cpu, ["kernel", "Shunt"]);
+        assert!(section.is_empty());
+        section.rows.push(row(Better::Lower, &[1.0], &[]));
+        assert!(!section.is_empty());
+    }
+
+    #[test]
+    fn the_page_has_every_row_and_loads_nothing() {
+        let mut section = Section::new(Part::Latency, ["kernel", "Shunt"]);
+        section
+            .rows
+            .push(row(Better::Lower, &[5.0, 5.1, 4.9], &[10.0, 10.1, 9.9]));
+        section.rows[0].paper = paper::of("inline both ends (AF_PACKET), kernel spinning, p50");
+        section.rows[0].what = "<script>".to_owned();
+        section.failures.push("it broke".to_owned());
+        let report = Report {
+            version: "0",
+            kernel: "6".to_owned(),
+            processors: 2,
+            runs: 3,
+            quick: true,
+            duration_s: 1,
+            sections: vec![section],
+        };
+        let page = page::page(&report);
+        assert!(
+            page.contains("&lt;script&gt;") && !page.contains("<script"),
+            "{page}"
+        );
+        for word in ["http://", "https://", "<link", "@import", "url("] {
+            assert!(!page.contains(word), "{word}");
+        }
+        assert!(
+            page.contains("datacenter-latency") && page.contains("it broke"),
+            "{page}"
+        );
+        assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
+    }
+}

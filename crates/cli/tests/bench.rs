@@ -1,0 +1,112 @@
+//! `shunt bench`: what is printed and written, and with which exit status. How fast anything is here is no matter.
+
+#![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
+
+fn shunt(words: &[&str]) -> Output {
+    Command::new(SHUNT).args(words).output().unwrap()
+}
+
+/// A folder that is removed when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("shunt-bench-{}-{name}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn all_writes_a_page_with_every_part_that_loads_nothing_from_elsewhere() {
+    let folder = Folder::new("all");
+    let page = folder.0.join("page.html");
+    let ended = shunt(&[
+        "bench",
+        "all",
+        "--quick",
+        "--runs",
+        "1",
+        "--only",
+        "cpu,stages",
+        "--json",
+        "--report",
+        page.to_str().unwrap(),
+    ]);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(0), "{said}");
+    let report: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let sections = report["sections"].as_array().unwrap();
+    assert_eq!(sections.len(), 2, "{report}");
+    let send = &sections[0]["rows"][0];
+    assert!(
+        send["baseline"]["median"].is_number() && send["ours"]["median"].is_number(),
+        "{send}"
+    );
+    assert!(
+        send["paper"]["source"].as_str().unwrap().contains("toe"),
+        "{send}"
+    );
+    assert!(send["limit"]["value"].is_number(), "{send}");
+    // One run has no interval, and nothing is claimed.
+    assert!(
+        send["interval"].is_null() && send["ratio"].is_number(),
+        "{send}"
+    );
+    let page = std::fs::read_to_string(page).unwrap();
+    for word in [
+        "send(2) of 1 KiB",
+        "driver receive",
+        "toe, 4.2, Fig 10",
+        "too few runs",
+    ] {
+        assert!(page.contains(word), "{word}");
+    }
+    for word in ["<script", "<link", "http://", "https://", "@import", "url("] {
+        assert!(!page.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_said_before_anything_is_measured() {
+    for words in [
+        &["bench", "all", "--report", "/nonexistent/page.html"][..],
+        &["bench", "all", "--runs", "0"],
+        &["bench", "all", "--only", "everything"],
+        &["bench", "mover", "--dir", "/nonexistent", "--quick"],
+        &["bench", "mover", "--dir", "/proc/self/exe", "--quick"],
+        &["bench", "latency", "--only", "no such row"],
+    ] {
+        let ended = shunt(words);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{words:?}: {said}");
+        assert!(ended.stdout.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn a_folder_in_which_nothing_can_be_stored_is_a_failure() {
+    let ended = shunt(&[
+        "bench", "mover", "--dir", "/proc", "--quick", "--runs", "1", "--json",
+    ]);
+    assert_eq!(ended.status.code(), Some(1));
+    let ended = shunt(&[
+        "bench", "all", "--only", "mover", "--dir", "/proc", "--quick", "--runs", "1",
+    ]);
+    assert_eq!(ended.status.code(), Some(1));
+}
