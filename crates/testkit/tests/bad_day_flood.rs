@@ -1,0 +1,86 @@
+//! A flood of SYNs from senders that do not exist, at the full rate of one processor: unchanged clients connect meanwhile, established
+//! connections go on, and the engine holds afterwards what it held before. The kernel's server goes through the same.
+
+use testkit::{
+    EngineState, Witness,
+    world::{self, Mode, World, finish},
+};
+
+/// How long the flood lasts.
+const SECONDS: u64 = 5;
+/// Fewer in that time are no flood.
+const SYNS_MIN: u64 = 100_000;
+/// Connections that clients make meanwhile, one after the other.
+const CLIENTS: u32 = 20;
+const PORT: &str = "8080";
+
+/// Serves files, and has the shortest queue of connections that a user would choose.
+const SERVER: &str = "
+import http.server, sys
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 16
+    daemon_threads = True
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_): pass
+Server((sys.argv[1], int(sys.argv[2])), lambda *a: Quiet(*a, directory=sys.argv[3])).serve_forever()
+";
+
+fn compile(world: &World) -> String {
+    let binary = world.path("syn_flood");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/syn_flood.c");
+    let done = finish(world.start("b", &["cc", "-O2", "-o", &binary, source]));
+    assert!(done.status.success(), "{}", done.stderr);
+    binary
+}
+
+/// Clients fetch a file during a flood.
+fn flooded(world: &World) {
+    let (flood, address) = (compile(world), world.tested_address());
+    let sum = world.content(100_000);
+    let mut server =
+        world.start_tested(&["python3", "-c", SERVER, &address, PORT, &world.path("")]);
+    world.wait_ready(&mut server, "b", &format!("{address}:{PORT}"));
+    let seconds = SECONDS.to_string();
+    let flood = world.start_peer(&[&flood, "eth0", &address, PORT, &seconds]);
+    let out = world.path("fetched");
+    let url = format!("http://{address}:{PORT}/content");
+    for _ in 0..CLIENTS {
+        let done = world.run_peer(&["curl", "-sS", "-m", "50", "-o", &out, &url]);
+        assert!(done.status.success(), "{:?}: {done:?}", world.way);
+        assert_eq!(world::sha256(out.as_ref()), sum, "{:?}", world.way);
+    }
+    let said = finish(flood);
+    let sent = said
+        .stdout
+        .split(' ')
+        .next()
+        .and_then(|word| word.parse().ok());
+    assert!(sent.is_some_and(|sent: u64| sent > SYNS_MIN), "{said:?}");
+    server.stop();
+}
+
+#[test]
+fn clients_connect_and_connections_go_on_during_a_flood_of_syns() {
+    if !world::can_run("bad-day-flood", &["cc", "python3", "curl"]) {
+        return;
+    }
+    for way in [Mode::Cores, Mode::Xdp] {
+        let world = World::new("bad-day-flood", way);
+        let mut witness = Witness::start(&world);
+        let before = EngineState::of_world(&world).with_tables();
+        flooded(&world);
+        witness.goes_on(10);
+        before.assert_back_in(&world);
+        witness.finish(20);
+    }
+}
+
+#[test]
+fn clients_connect_during_a_flood_of_syns_to_the_kernel_and_to_an_engine_inside() {
+    if !world::can_run("bad-day-flood-in", &["cc", "python3", "curl"]) {
+        return;
+    }
+    for way in [Mode::Kernel, Mode::Inline] {
+        flooded(&World::new("bad-day-flood-in", way));
+    }
+}
