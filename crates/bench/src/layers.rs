@@ -1,4 +1,4 @@
-//! `shunt sim layers`: how the kernel's TCP divides its time between socket, transport, network, link and driver, beside
+//! `shunt measure layers`: how the kernel's TCP divides its time between socket, transport, network, link and driver, beside
 //! Table 1 of the paper, which had patched its kernel with a clock reading before and after each layer.
 //!
 //! Here nothing is patched and no function is made slower: the kernel samples where a thread is that sends itself small
@@ -29,8 +29,8 @@ use sys::Sampler;
 /// Measure what each layer of the kernel's TCP takes, beside Table 1 of the paper
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  shunt sim layers
-  shunt sim layers --runs 10 --json
+  shunt measure layers
+  shunt measure layers --runs 10 --json
 
 It needs root: the kernel samples its own functions (perf_event_open). Over loopback the driver is
 only a queue. Shunt's own layers are one program, inlined into each other: they are not told apart.")]

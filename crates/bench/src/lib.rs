@@ -1,4 +1,4 @@
-//! Measurements: `shunt bench`, and those behind `shunt sim calibrate`, `shunt sim plan --verify` and `shunt path measure`.
+//! Measurements: `shunt bench`, and those behind `shunt sim calibrate`, `shunt sim plan --verify` and `shunt measure`.
 //!
 //! Programs that put load on a stack are here too, and run as hidden commands of the binary: they are measured on
 //! the kernel and under `shunt run`, as any program. What a measurement means for a plan is `sim`'s.

@@ -191,6 +191,41 @@ pub(crate) fn short(
     Ok(FolderReport::of(&table.site, table.results))
 }
 
+/// The disk by itself, printed.
+pub(crate) fn disk_alone(
+    folder: &Path,
+    (bytes, runs): (u64, u32),
+    interrupt: &Interrupt,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let site = match Site::create(folder, bytes, 0, interrupt.clone()) {
+        Ok(site) => site,
+        Err(error) => {
+            interrupt.check()?;
+            note!("{}: {error:#}", folder.display());
+            return Ok(ExitCode::from(1));
+        }
+    };
+    let mut tables = vec![Table::of(site, own::limits())];
+    turns::measure(&mut tables, runs, false)?;
+    interrupt.check()?;
+    let parts = tables
+        .into_iter()
+        .map(|table| FolderReport::of(&table.site, table.results));
+    let shown = Shown {
+        runs,
+        counters: false,
+        is_fresh: false,
+    };
+    let report = Report::of(parts.collect(), shown);
+    if json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report.text())?;
+    }
+    Ok(ExitCode::from(u8::from(report.failed())))
+}
+
 /// The pairs of the paper's loops: what they ask, and the cases of read(2) with write(2) and of sendfile(2).
 pub(crate) fn paper_pairs() -> [(&'static str, String, String); 2] {
     let key = |method, offset| {
@@ -295,7 +330,7 @@ impl Arguments {
 }
 
 /// 4096, 512M, 10G.
-fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     const MOST: u64 = 16 << 40;
     let wrong = || format!("{text:?} is no size: use for example 512M or 10G (powers of two)");
     let (number, shift) = match text.chars().last() {

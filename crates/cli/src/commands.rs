@@ -5,6 +5,7 @@ mod doctor;
 pub mod engine;
 mod explain;
 mod lab;
+mod measure;
 mod metrics;
 mod path;
 mod ping;
@@ -40,6 +41,7 @@ pub enum Command {
     Ping(meter::ping::Arguments),
     Echo(meter::echo::Arguments),
     Compare(meter::runs::Arguments),
+    Measure(measure::Arguments),
     Sim(sim::Arguments),
     Path(path::Arguments),
     Ui(ui::Arguments),
@@ -68,6 +70,7 @@ impl Command {
             Self::Ping(arguments) => ping::ping(&arguments),
             Self::Echo(arguments) => ping::echo(&arguments),
             Self::Compare(arguments) => meter::runs::execute(&arguments),
+            Self::Measure(arguments) => measure::execute(&arguments),
             Self::Sim(arguments) => sim::execute(&arguments),
             Self::Path(arguments) => path::execute(&arguments),
             Self::Ui(arguments) => ui::execute(&arguments),

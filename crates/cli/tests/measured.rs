@@ -25,7 +25,7 @@ fn json(output: &Output) -> Value {
 
 #[test]
 fn the_layers_of_the_kernels_tcp_add_up_to_what_a_message_takes() {
-    let output = shunt(&["sim", "layers", "--runs", "3", "--json"]);
+    let output = shunt(&["measure", "layers", "--runs", "3", "--json"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() && (errors.contains("root") || errors.contains("samples in")) {
         let _ = writeln!(std::io::stderr(), "skipped: layers: {}", errors.trim());
@@ -49,6 +49,57 @@ fn the_layers_of_the_kernels_tcp_add_up_to_what_a_message_takes() {
         (0.5..2.0).contains(&(parts / median(&found["whole_ns"]))),
         "{found}"
     );
+}
+
+#[test]
+fn parts_of_this_machine_are_measured_or_named_with_the_reason() {
+    let memory = json(&shunt(&["measure", "memory", "--runs", "3", "--json"]));
+    let ns = memory["memory, 4 KiB pages"].as_f64().unwrap();
+    assert!((5.0..5000.0).contains(&ns), "{memory}");
+
+    let clock = json(&shunt(&["measure", "clock", "--seconds", "1", "--json"]));
+    let clocks = clock["clocks"].as_array().unwrap();
+    assert_eq!(clocks.len(), 4);
+    assert!(
+        clocks
+            .iter()
+            .all(|row| row["read_ns"]["median"].as_f64().unwrap() > 0.0)
+    );
+
+    // A device is measured, or said why not; a hypervisor's answer has another name than a bus's.
+    let pcie = shunt(&["measure", "pcie", "--runs", "3", "--json"]);
+    let found: Value = serde_json::from_slice(&pcie.stdout).unwrap();
+    let names: Vec<&String> = found.as_object().unwrap().keys().collect();
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+    let is_virtual = cpuinfo.contains(" hypervisor");
+    assert_eq!(pcie.status.code(), Some(i32::from(names.is_empty())));
+    assert!(
+        names
+            .iter()
+            .all(|name| name.starts_with("hypervisor") == is_virtual),
+        "{names:?}"
+    );
+    assert!(!names.is_empty() || !pcie.stderr.is_empty());
+
+    let folder = std::env::temp_dir();
+    let folder = folder.to_str().unwrap();
+    let disk = json(&shunt(&[
+        "measure", "disk", folder, "--size", "8M", "--runs", "1", "--json",
+    ]));
+    assert_eq!(
+        disk["parts"][0]["rows"].as_array().unwrap().len(),
+        2,
+        "{disk}"
+    );
+
+    for (words, status) in [
+        (["measure", "pcie", "ffff:ff:1f.7"], 2),
+        (["measure", "pcie", "../../etc"], 2),
+        (["measure", "disk", "/nonexistent"], 2),
+        (["measure", "disk", "/proc"], 1),
+    ] {
+        assert_eq!(shunt(&words).status.code(), Some(status), "{words:?}");
+    }
 }
 
 #[test]

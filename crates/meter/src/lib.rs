@@ -15,6 +15,7 @@ mod environment;
 mod flight;
 mod graph;
 mod measure;
+pub mod measure_clock;
 pub mod ping;
 mod probe;
 mod report;

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, fs, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, bail, ensure};
-use bench::machine;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use sim::{
@@ -19,7 +18,7 @@ use sim::{
     after_help = "Examples:
   shunt path pcie-fabric                       720 ns: a path that comes with the program
   shunt path mine.toml --bytes 64..1024 --load 0.6
-  shunt path measure --json > measured.json    this machine's memory and PCIe devices
+  shunt measure memory --json > measured.json  this machine's memory
   shunt path list                              components and paths that come with the program
   shunt path compare --with measured.json      network technologies, own measurements beside them
   shunt path diff dpdk-64 --with measured.json expected and measured, stage by stage
@@ -76,12 +75,11 @@ A path of your own names components by `use`: docs/simulator.md lists the keys."
     },
     /// Show expected against measured, stage by stage
     Diff(Diff),
-    Measure(machine::Arguments),
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  shunt path measure --json > measured.json
+  shunt measure memory --json > measured.json
   shunt path diff memory-nic --with measured.json
   shunt ping --stages --json > stages.json && shunt path diff stages --with stages.json
   shunt path diff mine.toml --with measured.json --bytes 1024 --load 0.6 --json")]
@@ -134,7 +132,6 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Some(Command::List { json }) => list(*json)?,
         Some(Command::Compare { with, json }) => compare(with.as_ref(), *json)?,
         Some(Command::Diff(arguments)) => diff(arguments)?,
-        Some(Command::Measure(arguments)) => machine::execute(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }

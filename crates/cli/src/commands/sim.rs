@@ -13,7 +13,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use sim::scenario::Scenario;
 
-use bench::{calibrate, layers};
+use bench::calibrate;
 
 /// Simulate hosts, NIC processors, buses and links: what would offload buy?
 #[derive(Debug, Args)]
@@ -39,7 +39,6 @@ enum Command {
     Merge(sweep::Merge),
     Plan(plan::Arguments),
     Calibrate(calibrate::Arguments),
-    Layers(layers::Arguments),
     Theory(theory::Arguments),
 }
 
@@ -53,7 +52,6 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Command::Merge(arguments) => sweep::merge(arguments),
         Command::Plan(arguments) => plan::execute(arguments),
         Command::Calibrate(arguments) => calibrate::execute(arguments),
-        Command::Layers(arguments) => layers::execute(arguments),
         Command::Theory(arguments) => theory::execute(arguments),
     }
 }
