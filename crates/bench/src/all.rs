@@ -4,6 +4,7 @@
 mod limits;
 mod page;
 mod paper;
+mod part;
 mod stages;
 
 use std::{
@@ -12,7 +13,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum as _};
 use output::Table;
 use serde::Serialize;
 use statistics::{Interval, Summary};
@@ -20,12 +21,13 @@ use statistics::{Interval, Summary};
 use crate::{
     apps::case::Better,
     interrupt::{Interrupt, Interrupted},
-    micro::{self, Subject, row::interval},
+    micro::{self, row::interval},
     mover, overload,
     trial::Say,
 };
 use limits::{Limit, Limits};
 use paper::Published;
+use part::Part;
 
 /// Everything in one run and on one page: ours, the kernel's, their ratio, what a paper measured, this machine's limit
 #[derive(Debug, Args)]
@@ -58,87 +60,6 @@ pub struct Arguments {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-}
-
-/// A part of the page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Part {
-    /// Round trips
-    Latency,
-    /// One stream
-    Bulk,
-    /// Small requests
-    Rate,
-    /// Short connections
-    Connect,
-    /// Processor time of calls
-    Cpu,
-    /// More than a server can do
-    Overload,
-    /// Large files
-    Mover,
-    /// The way of a message, stage by stage
-    Stages,
-}
-
-impl Part {
-    fn title(self) -> &'static str {
-        match self {
-            Self::Latency => "Round trips of 64 bytes",
-            Self::Bulk => "One stream",
-            Self::Rate => "Small requests",
-            Self::Connect => "Short connections",
-            Self::Cpu => "Processor time of calls",
-            Self::Overload => "More than a server can do",
-            Self::Mover => "Large files",
-            Self::Stages => "Where each microsecond goes",
-        }
-    }
-
-    /// Which rows are measured in a quick run; a measurement that is not of rows has none.
-    fn quick_rows(self) -> &'static [&'static str] {
-        match self {
-            Self::Latency => &[
-                "inline both ends (af_packet)",
-                "sockperf inline, kernel sleeping, idle latency untouched",
-                "same host, both inline, loopback spinning",
-            ],
-            Self::Bulk => &[
-                "shunt to kernel over veth",
-                "kernel to shunt",
-                "shunt to shunt over veth",
-                "same host, both inline, against loopback",
-            ],
-            Self::Rate => &[
-                "64-byte messages",
-                "redis get, 50 connections, same host, both inline",
-            ],
-            Self::Connect => &[
-                "connect, accept, close",
-                "socket create + close, never connected",
-                "1 request per connection",
-                "10 requests per connection",
-            ],
-            Self::Cpu => &[
-                "send(2) of 1 kib, engine",
-                "recv(2) of 1 kib, engine",
-                "idle engine with",
-            ],
-            Self::Overload | Self::Mover | Self::Stages => &[],
-        }
-    }
-
-    fn subject(self) -> Option<Subject> {
-        match self {
-            Self::Latency => Some(Subject::Latency),
-            Self::Bulk => Some(Subject::Bulk),
-            Self::Rate => Some(Subject::Rate),
-            Self::Connect => Some(Subject::Connect),
-            Self::Cpu => Some(Subject::Cpu),
-            Self::Overload | Self::Mover | Self::Stages => None,
-        }
-    }
 }
 
 /// A row of the page.

@@ -5,7 +5,7 @@ use std::{hint::black_box, process::Command, time::Instant};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use super::Part;
+use super::part::Part;
 use crate::{cores::CoreDistance, interrupt::Interrupt, trial::Say};
 
 /// A limit beside a row.

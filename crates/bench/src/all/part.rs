@@ -1,0 +1,89 @@
+//! The parts of the page, and what of the other commands each of them measures.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::micro::Subject;
+
+/// A part of the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// Round trips
+    Latency,
+    /// One stream
+    Bulk,
+    /// Small requests
+    Rate,
+    /// Short connections
+    Connect,
+    /// Processor time of calls
+    Cpu,
+    /// More than a server can do
+    Overload,
+    /// Large files
+    Mover,
+    /// The way of a message, stage by stage
+    Stages,
+}
+
+impl Part {
+    /// Its heading.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Latency => "Round trips of 64 bytes",
+            Self::Bulk => "One stream",
+            Self::Rate => "Small requests",
+            Self::Connect => "Short connections",
+            Self::Cpu => "Processor time of calls",
+            Self::Overload => "More than a server can do",
+            Self::Mover => "Large files",
+            Self::Stages => "Where each microsecond goes",
+        }
+    }
+
+    /// Which rows are measured in a quick run; a measurement that is not of rows has none.
+    pub fn quick_rows(self) -> &'static [&'static str] {
+        match self {
+            Self::Latency => &[
+                "inline both ends (af_packet)",
+                "sockperf inline, kernel sleeping, idle latency untouched",
+                "same host, both inline, loopback spinning",
+            ],
+            Self::Bulk => &[
+                "shunt to kernel over veth",
+                "kernel to shunt",
+                "shunt to shunt over veth",
+                "same host, both inline, against loopback",
+            ],
+            Self::Rate => &[
+                "64-byte messages",
+                "redis get, 50 connections, same host, both inline",
+            ],
+            Self::Connect => &[
+                "connect, accept, close",
+                "socket create + close, never connected",
+                "1 request per connection",
+                "10 requests per connection",
+            ],
+            Self::Cpu => &[
+                "send(2) of 1 kib, engine",
+                "recv(2) of 1 kib, engine",
+                "idle engine with",
+            ],
+            Self::Overload | Self::Mover | Self::Stages => &[],
+        }
+    }
+
+    /// The command whose rows they are.
+    pub fn subject(self) -> Option<Subject> {
+        match self {
+            Self::Latency => Some(Subject::Latency),
+            Self::Bulk => Some(Subject::Bulk),
+            Self::Rate => Some(Subject::Rate),
+            Self::Connect => Some(Subject::Connect),
+            Self::Cpu => Some(Subject::Cpu),
+            Self::Overload | Self::Mover | Self::Stages => None,
+        }
+    }
+}
