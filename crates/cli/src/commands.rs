@@ -73,7 +73,7 @@ impl Command {
             Self::Measure(arguments) => measure::execute(&arguments),
             Self::Sim(arguments) => sim::execute(&arguments),
             Self::Path(arguments) => path::execute(&arguments),
-            Self::Ui(arguments) => ui::execute(&arguments),
+            Self::Ui(arguments) => ui::execute(arguments),
             Self::Send(arguments) => transfer::send(&arguments),
             Self::Recv(arguments) => transfer::recv(&arguments),
             Self::Load(arguments) => load::execute(&arguments),

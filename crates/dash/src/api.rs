@@ -6,6 +6,7 @@
 //! | `POST /api/read`, a TOML file | the scenario; or what is wrong with it and on which line |
 //! | `POST /api/run`, `{scenario}` | what `shunt sim run --json` prints, the TOML file, closed forms |
 //! | `POST /api/curve`, `{scenario, axis}` | a summary for each value of the axis |
+//! | `GET /api/live` | engines, programs and connections at the moment |
 //! | `POST /api/timeline`, `{scenario}` | who ran what in the first run, and queue lengths |
 //!
 //! Simulations run on threads of their own, and end soon after their client has gone.
@@ -29,6 +30,7 @@ use sim::{
 };
 
 use crate::{
+    Live,
     access::{Access, Verdict},
     assets::{ASSETS, SCENARIOS},
     simulate::{self, SimulateError, Stop, StopOnDrop},
@@ -42,8 +44,9 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Everything the server answers, for those whom the rules admit.
-pub fn router(access: Access) -> Router {
+pub fn router(access: Access, live: Live) -> Router {
     let mut router = Router::new()
+        .route("/api/live", get(move || look(Arc::clone(&live))))
         .route("/api/scenarios", get(scenarios))
         .route("/api/read", post(read))
         .route("/api/run", post(run))
@@ -119,6 +122,14 @@ fn line_in(text: &str) -> Option<usize> {
     let (_, rest) = text.split_once("line ")?;
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
     digits.parse().ok()
+}
+
+/// Engines are asked on a thread that may wait for them.
+async fn look(live: Live) -> Response {
+    match tokio::task::spawn_blocking(move || live()).await {
+        Ok(found) => answer(StatusCode::OK, &found),
+        Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
 }
 
 async fn scenarios() -> Response {

@@ -28,6 +28,8 @@ macro_rules! asset {
 /// Every file of the page.
 pub const ASSETS: &[Asset] = &[
     asset!("/", HTML, "index.html"),
+    asset!("/live.html", HTML, "live.html"),
+    asset!("/live.js", SCRIPT, "live.js"),
     asset!("/style.css", "text/css; charset=utf-8", "style.css"),
     asset!("/icon.svg", "image/svg+xml", "icon.svg"),
     asset!("/app.js", SCRIPT, "app.js"),

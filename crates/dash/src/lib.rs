@@ -1,8 +1,8 @@
-//! The web page of `shunt ui`: a small server on loopback whose first room is the simulator.
+//! The web page of `shunt ui`: a small server on loopback, with a page of the simulator and one of the engines that run.
 //!
 //! Everything is embedded and nothing is fetched from elsewhere. Who may use it is decided in
 //! `access`, what a request may take in `simulate`. docs/decisions/0021-the-page.md says why it is
-//! built this way. It knows no engine and opens no file.
+//! built this way. It knows no engine, whose state its maker gives it, and opens no file.
 
 #![forbid(unsafe_code)]
 
@@ -13,4 +13,4 @@ mod server;
 mod simulate;
 mod text;
 
-pub use server::{Listening, Server, Settings, StartError};
+pub use server::{Listening, Live, Server, Settings, StartError};

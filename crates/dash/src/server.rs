@@ -77,11 +77,15 @@ pub struct Listening {
     address: SocketAddr,
 }
 
+/// What runs on this machine at the moment: engines, programs and connections, as `shunt top --once --json` has them. It may take
+/// a while, and is called on a thread that may wait.
+pub type Live = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+
 /// A server that listens and answers nothing yet.
-#[derive(Debug)]
 pub struct Server {
     listening: Listening,
     token: Option<Token>,
+    live: Live,
 }
 
 impl Listening {
@@ -145,14 +149,18 @@ impl Listening {
 
 impl Server {
     /// Begins to listen.
-    pub fn bind(settings: Settings) -> Result<Self, StartError> {
+    pub fn bind(settings: Settings, live: Live) -> Result<Self, StartError> {
         let Settings { listen, token } = settings;
         if !token && !listen.ip().is_loopback() {
             return Err(StartError::OpenToAll(listen.ip()));
         }
         let listening = Listening::bind(listen)?;
         let token = token.then(Token::new).transpose()?;
-        Ok(Self { listening, token })
+        Ok(Self {
+            listening,
+            token,
+            live,
+        })
     }
 
     /// The address to open, with the token. Where every address is listened on, loopback's.
@@ -179,7 +187,8 @@ impl Server {
     /// Answers until the process is interrupted or told to end.
     pub fn serve_until_signal(self) -> io::Result<()> {
         let access = Access::new(self.token, self.listening.address.port());
-        self.listening.serve_until_signal(api::router(access))
+        self.listening
+            .serve_until_signal(api::router(access, self.live))
     }
 }
 
@@ -219,6 +228,10 @@ async fn answer(
 mod tests {
     use super::*;
 
+    fn bind(settings: Settings) -> Result<Server, StartError> {
+        Server::bind(settings, Arc::new(|| serde_json::Value::Null))
+    }
+
     fn settings(listen: &str, token: bool) -> Settings {
         Settings {
             listen: listen.parse().unwrap(),
@@ -229,21 +242,21 @@ mod tests {
     #[test]
     fn a_page_that_others_can_reach_needs_its_token() {
         for listen in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
-            let error = Server::bind(settings(listen, false)).unwrap_err();
+            let error = bind(settings(listen, false)).err().unwrap();
             assert!(error.to_string().starts_with("--no-token"), "{listen}");
         }
-        let open = Server::bind(settings("127.0.0.1:0", false)).unwrap();
+        let open = bind(settings("127.0.0.1:0", false)).unwrap();
         assert!(open.url().ends_with('/') && !open.is_exposed());
     }
 
     #[test]
     fn an_address_in_use_names_the_flag() {
-        let first = Server::bind(settings("127.0.0.1:0", true)).unwrap();
+        let first = bind(settings("127.0.0.1:0", true)).unwrap();
         let taken = Settings {
             listen: first.listening.address,
             token: true,
         };
-        let error = Server::bind(taken).unwrap_err().to_string();
+        let error = bind(taken).err().unwrap().to_string();
         assert!(
             error.starts_with("--listen") && error.contains("127.0.0.1:0"),
             "{error}"

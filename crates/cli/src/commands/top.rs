@@ -4,6 +4,7 @@
 //! draws, `screen` has terminal and keys, `batch` writes text.
 
 mod batch;
+pub mod live;
 mod model;
 mod sample;
 mod screen;

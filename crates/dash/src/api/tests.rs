@@ -33,8 +33,9 @@ fn ask(access: Access, method: Method, path: &str, headers: &[(&str, &str)], bod
         request = request.header(*name, *value);
     }
     let request = request.body(Body::from(body.to_owned())).unwrap();
+    let live: Live = Arc::new(|| json!({ "engines": [{ "engine": "@shunt/engine" }] }));
     wait(async {
-        let response = router(access).oneshot(request).await.unwrap();
+        let response = router(access, live).oneshot(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         Answer {
@@ -55,6 +56,16 @@ fn of_scenario(change: fn(&mut Scenario)) -> String {
     let mut scenario = Scenario::default();
     change(&mut scenario);
     json!({ "scenario": scenario, "axis": "workload.clients=1..2" }).to_string()
+}
+
+#[test]
+fn what_runs_is_told_to_whom_the_rules_admit() {
+    let open = Access::new(None, 7480);
+    let answer = ask(open, Method::GET, "/api/live", &[HOST], "");
+    assert_eq!(answer.json()["engines"][0]["engine"], "@shunt/engine");
+    let closed = Access::new(Some(Token::new().unwrap()), 7480);
+    let answer = ask(closed, Method::GET, "/api/live", &[HOST], "");
+    assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
 }
 
 #[test]

@@ -93,7 +93,8 @@ fn table(cells: Cells) -> String {
     lines.collect()
 }
 
-fn as_json(model: &Model) -> Value {
+/// Everything that is shown, with rates.
+pub fn as_json(model: &Model) -> Value {
     let with = |mut object: Value, rates: &Rates| {
         let rates = json!(rates);
         for (name, rate) in rates.as_object().into_iter().flatten() {
@@ -105,7 +106,8 @@ fn as_json(model: &Model) -> Value {
         let object = json!({
             "engine": one.label, "pid": one.pid, "program": one.program, "answers": one.silent.is_none(),
             "reason": one.silent, "mode": one.mode, "device": one.device, "programs": one.programs,
-            "connections": one.connections, "memory_kib": one.memory_kib,
+            "connections": one.connections, "cores": one.cores, "lost_frames": one.lost_frames,
+            "memory_kib": one.memory_kib,
             "retransmissions": one.counted.retransmissions,
         });
         with(object, rates)

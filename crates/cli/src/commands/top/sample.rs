@@ -52,6 +52,10 @@ pub struct Engine {
     pub attached: Vec<(u32, String)>,
     /// TCP connections.
     pub connections: u64,
+    /// How many threads it serves with.
+    pub cores: u64,
+    /// Frames that the device or its driver lost, in both directions.
+    pub lost_frames: u64,
     /// Resident memory.
     pub memory_kib: u64,
     /// Received and sent since it started: frames, bytes.
@@ -159,6 +163,10 @@ fn engine(label: &str, status: &Value, programs: &Value) -> Engine {
             .map(|pid| (pid, process::name(pid).unwrap_or_default()))
             .collect(),
         connections: number(&status["connections"]),
+        cores: number(&status["cores"]),
+        lost_frames: number(&driver["rx_dropped"])
+            + number(&driver["tx_dropped"])
+            + number(&status["lost_at_stopped_queue"]),
         memory_kib: number(&status["memory_kib"]["total"]),
         counted: Counted {
             sent_bytes: number(&driver["tx_bytes"]),
@@ -181,6 +189,8 @@ fn silent_engine(label: String, silent: &Silent) -> Engine {
         programs: 0,
         attached: Vec::new(),
         connections: 0,
+        cores: 0,
+        lost_frames: 0,
         memory_kib: 0,
         counted: Counted::default(),
     }

@@ -47,6 +47,8 @@ fn engine(label: &str, pid: u32, received_bytes: u64, silent: Option<&str>) -> E
             Some(_) => Vec::new(),
         },
         connections: 2,
+        cores: 1,
+        lost_frames: 0,
         memory_kib: 100,
         counted: Counted {
             received_bytes,
