@@ -72,7 +72,7 @@ fn start(settings: &str) -> Result<(), String> {
     };
     hostif::host_hooks::set(client::relocate);
     let claims = claim(&settings)?;
-    let (driver, instead) = open(&settings)?;
+    let (driver, device, instead) = open(&settings)?;
     if let Some(instead) = &instead {
         shim::report_line(instead);
     }
@@ -82,7 +82,7 @@ fn start(settings: &str) -> Result<(), String> {
             .overrides
             .apply_to(Box::new(beside(&settings, driver, config.interface_index)?));
     let engine = Inline::start(config, listener, driver).map_err(|error| error.to_string())?;
-    let guard = Guard::start(&settings, &engine);
+    let guard = Guard::start(&settings, &engine, device.as_ref());
     let running = Running {
         engine,
         claims,
@@ -156,8 +156,10 @@ fn claim(settings: &Settings) -> Result<Vec<OwnedFd>, String> {
     settings.addresses.iter().map(claim).collect()
 }
 
-/// The device, and why it is another than was asked for.
-fn open(settings: &Settings) -> Result<(Box<dyn Driver>, Option<String>), String> {
+/// A device, another descriptor of its packet socket, and why it is another than was asked for.
+type Opened = (Box<dyn Driver>, Option<OwnedFd>, Option<String>);
+
+fn open(settings: &Settings) -> Result<Opened, String> {
     let addresses = Some(settings.addresses.iter().map(|own| own.address).collect());
     let (nic, relocate_fd) = (&settings.nic, client::relocate);
     if let Some(mode) = settings.xdp {
@@ -170,17 +172,19 @@ fn open(settings: &Settings) -> Result<(Box<dyn Driver>, Option<String>), String
         let opened = fallback::open(&config, None).map_err(|error| error.to_string())?;
         let queue = opened.queues.into_iter().next();
         return queue
-            .map(|queue| (queue, opened.instead))
+            .map(|queue| (queue, None, opened.instead))
             .ok_or_else(|| format!("{nic} has no queue"));
     }
     let config = af_packet::Config {
         addresses,
-        alone: true,
         relocate_fd,
         ..af_packet::Config::new(nic)
     };
     match AfPacket::open(&config) {
-        Ok(driver) => Ok((Box::new(driver), None)),
+        Ok(driver) => {
+            let again = rustix::io::fcntl_dupfd_cloexec(driver.socket(), 0).ok();
+            Ok((Box::new(driver), again, None))
+        }
         Err(error) => Err(error.to_string()),
     }
 }

@@ -20,13 +20,15 @@ const BINARY_VARIABLE: &str = "SHUNT_BINARY";
 pub struct Guard(OwnedFd);
 
 impl Guard {
-    /// Starts it. `None`: without it peers of a program that is killed are not told.
-    pub fn start(settings: &Settings, engine: &Inline) -> Option<Self> {
+    /// Starts it, with the device's socket for it to close. `None`: without it peers of a program that is killed are not told.
+    pub fn start(settings: &Settings, engine: &Inline, device: Option<&OwnedFd>) -> Option<Self> {
         let binary = CString::new(std::env::var_os(BINARY_VARIABLE)?.into_vec()).ok()?;
         let state = engine.state_file()?;
         let program = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
         let (rx, tx) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
-        let fds = [&state, &program, &rx].map(|fd| fd.as_raw_fd());
+        // It hears of a program without a packet socket as of one.
+        let device = device.unwrap_or(&rx);
+        let fds = [&state, &program, &rx, device].map(|fd| fd.as_raw_fd());
         sys::start_apart(&binary, &arguments(settings)?, fds).ok()?;
         Some(Self(client::relocate(tx)))
     }

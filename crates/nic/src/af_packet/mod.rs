@@ -25,7 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::wire::ethernet;
 use netlink::{Interface, interface, segments};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
 use crate::driver::{
     Caps, Counters, Driver, LARGE_SEGMENT_BYTES, Presence, RxFrame, SEGMENT_HEADERS_BYTES, TxFrame,
@@ -78,7 +79,36 @@ pub struct AfPacket {
     long: Vec<u8>,
 }
 
+/// Keeps what arrives at interface number `interface` for these addresses from the kernel as long as the value lives; `None`: it may not
+/// be done here, or cannot. Waits until no processor is in the middle of a packet (synchronize_rcu), some 10 ms.
+#[must_use]
+pub fn keep_from_kernel(
+    interface: u32,
+    addresses: &[IpAddr],
+    relocate_fd: fn(OwnedFd) -> OwnedFd,
+) -> Option<Link> {
+    let attached = kernel_drop::attach(interface, addresses);
+    attached.ok().map(|link| link.moved(relocate_fd))
+}
+
 impl AfPacket {
+    /// Whether this process can open an interface, without a packet socket: to close one takes the kernel 10 ms and more.
+    ///
+    /// # Errors
+    /// As [`AfPacket::open`].
+    pub fn check(interface: &str) -> Result<(), OpenError> {
+        let flags = SocketFlags::CLOEXEC;
+        // It takes the same privilege (raw(7)).
+        let asked = socket_with(
+            AddressFamily::INET,
+            SocketType::RAW,
+            flags,
+            Some(ipproto::RAW),
+        );
+        asked.map_err(refused(interface))?;
+        read(interface).map(drop)
+    }
+
     /// Opens the interface of `config`.
     ///
     /// # Errors
@@ -127,23 +157,9 @@ impl AfPacket {
         let interface = config.interface.clone();
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Protocol 0: nothing is received before the filter, the ring and the binding stand.
-        let socket =
-            socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(|error| {
-                match error {
-                    rustix::io::Errno::PERM | rustix::io::Errno::ACCESS => OpenError::NoPrivilege,
-                    other => failed(&interface, "socket(AF_PACKET)")(other.into()),
-                }
-            })?;
-        let socket = (config.relocate_fd)(socket);
-        let link = interface::read(&interface).map_err(|source| match source.raw_os_error() {
-            Some(libc::ENODEV) => OpenError::UnknownInterface {
-                interface: interface.clone(),
-            },
-            _ => failed(&interface, "reading the interface")(source),
-        })?;
-        if !link.is_ethernet {
-            return Err(OpenError::NotEthernet { interface });
-        }
+        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None);
+        let socket = (config.relocate_fd)(socket.map_err(refused(&interface))?);
+        let link = read(&interface)?;
         configure(&socket, &link).map_err(failed(&interface, "setting packet socket options"))?;
         let frame_bytes = config.frame_bytes.unwrap_or_else(|| frame_bytes(&link));
         let fitting = RING_BYTES.checked_div(frame_bytes).unwrap_or_default();
@@ -197,8 +213,7 @@ impl AfPacket {
         if let (true, None, Some(addresses)) =
             (config.alone, &config.sharing, config.addresses.as_deref())
         {
-            let attached = kernel_drop::attach(self.index, addresses);
-            self.kernel_drop = attached.ok().map(|link| link.moved(config.relocate_fd));
+            self.kernel_drop = keep_from_kernel(self.index, addresses, config.relocate_fd);
         }
     }
 
@@ -214,6 +229,31 @@ impl AfPacket {
     #[must_use]
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// Why there is no socket that receives frames.
+fn refused(interface: &str) -> impl FnOnce(Errno) -> OpenError + '_ {
+    |error| match error {
+        Errno::PERM | Errno::ACCESS => OpenError::NoPrivilege,
+        other => failed(interface, "socket(AF_PACKET)")(other.into()),
+    }
+}
+
+/// What the kernel says of an Ethernet interface.
+fn read(interface: &str) -> Result<Interface, OpenError> {
+    let link = interface::read(interface).map_err(|source| match source.raw_os_error() {
+        Some(libc::ENODEV) => OpenError::UnknownInterface {
+            interface: interface.to_owned(),
+        },
+        _ => failed(interface, "reading the interface")(source),
+    })?;
+    if link.is_ethernet {
+        Ok(link)
+    } else {
+        Err(OpenError::NotEthernet {
+            interface: interface.to_owned(),
+        })
     }
 }
 

@@ -18,7 +18,7 @@ use client::engines::succession::{Succession, take_over};
 use engine::Address;
 use hostif::control::QueryKind;
 
-use nic::af_packet::{self, AfPacket};
+use nic::af_packet::AfPacket;
 use nic::af_xdp::Mode;
 
 use crate::{
@@ -272,11 +272,7 @@ pub fn inside(wanted: &Wanted, because: &str) -> anyhow::Result<Inside> {
     let name = name_for(&nic, &addresses);
     // Another program with this address: its engine serves this one too, as an engine of its own would.
     if is_free(&name) {
-        let packet = af_packet::Config {
-            frame_count: Some(PROBE_FRAMES),
-            ..af_packet::Config::new(&nic)
-        };
-        AfPacket::open(&packet)
+        AfPacket::check(&nic)
             .with_context(|| format!("an engine inside the program, --nic {nic}"))?;
         checks::check_is_up(&nic)?;
         checks::check_addresses(&addresses, &wanted.gateway)?;
@@ -310,9 +306,6 @@ pub fn inside(wanted: &Wanted, because: &str) -> anyhow::Result<Inside> {
     settings += &format!(" because={because}");
     Ok(Inside { name, settings })
 }
-
-/// Frames of a ring that only shows whether the interface can be opened.
-const PROBE_FRAMES: u32 = 2;
 
 /// Programs with the same address, or the same interface whose addresses are shared, use an engine of this name.
 fn name_for(nic: &str, addresses: &[Address]) -> String {

@@ -20,7 +20,7 @@ pub enum EngineMode {
     /// Inside the program where no processor is free for an engine and nothing speaks against it, else beside it.
     Auto,
     /// Inside the program: its waiting threads move the packets themselves. Needs an address of its own. Children
-    /// attach to it; the peers of a program that a signal kills hear nothing.
+    /// attach to it; a guard process resets the connections of a program that a signal kills.
     Inline,
     /// A process beside the program.
     Process,
