@@ -1,5 +1,5 @@
 //! Puts the preload libraries into the binary: builds the crates `preload` and `preload_inline` with a cargo of its own and
-//! hands the files' paths to `include_bytes!`. See docs/decisions/0002-embedded-preload-library.md.
+//! hands the files' paths to `include_bytes!`, with a hash of each by which its copies are told from those of other versions. See docs/decisions/0002-embedded-preload-library.md.
 //!
 //! `SHUNT_EMBED_LIBRARY=FILE` embeds a finished library instead, and libshunt_inline.so in the same folder;
 //! `SHUNT_EMBED_LIBRARY=none` embeds nothing, and `shunt run` then looks for both beside the binary.
@@ -8,13 +8,14 @@ use std::{
     env,
     error::Error,
     fs,
+    hash::{DefaultHasher, Hasher as _},
     path::{Path, PathBuf},
     process::Command,
 };
 
-/// The two libraries: file name, and the variable by which the code finds the file.
-const ORDINARY: (&str, &str) = ("libshunt.so", "SHUNT_LIBRARY_FILE");
-const INLINE: (&str, &str) = ("libshunt_inline.so", "SHUNT_INLINE_LIBRARY_FILE");
+/// The two libraries: file name, and the beginning of the variables by which the code finds the file and its hash.
+const ORDINARY: (&str, &str) = ("libshunt.so", "SHUNT_LIBRARY");
+const INLINE: (&str, &str) = ("libshunt_inline.so", "SHUNT_INLINE_LIBRARY");
 
 /// What an outer cargo sets for its own compilers and must not reach the inner one.
 const OUTER_SETTINGS: &[&str] = &[
@@ -41,8 +42,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     };
     println!("cargo::rustc-cfg=embedded_library");
-    println!("cargo::rustc-env={}={}", ORDINARY.1, ordinary.display());
-    println!("cargo::rustc-env={}={}", INLINE.1, inline.display());
+    for (file, variable) in [(ordinary, ORDINARY.1), (inline, INLINE.1)] {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&fs::read(&file)?);
+        println!("cargo::rustc-env={variable}_FILE={}", file.display());
+        println!("cargo::rustc-env={variable}_HASH={:016x}", hasher.finish());
+    }
     Ok(())
 }
 
@@ -82,7 +87,7 @@ fn build_libraries() -> Result<PathBuf, Box<dyn Error>> {
     cargo.arg("--target-dir").arg(&target_directory);
     if release {
         cargo.arg("--release");
-        // They are hashed and compared at each start of a program; what debuggers want is four fifths of them.
+        // They are compared at each start of a program; what debuggers want is four fifths of them.
         cargo.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
         cargo.env("CARGO_PROFILE_RELEASE_DEBUG", "none");
         // Every process maps one: a tenth less code, in less processor time than with the usual sixteen.

@@ -9,7 +9,7 @@ mod unused;
 use std::{
     env,
     fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Write},
+    io::{self, Read as _, Write},
     iter,
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
@@ -17,16 +17,31 @@ use std::{
 
 use anyhow::{Context, bail};
 use rustix::fs::StatVfsMountFlags;
-use sha2::{Digest, Sha256};
+
+/// A library inside this binary.
+#[derive(Clone, Copy)]
+struct Embedded {
+    content: &'static [u8],
+    /// Tells it from other versions; nobody relies on it for more.
+    hash: &'static str,
+}
 
 /// The ordinary library and that with an engine.
 #[cfg(embedded_library)]
-const EMBEDDED: Option<(&[u8], &[u8])> = Some((
-    include_bytes!(env!("SHUNT_LIBRARY_FILE")),
-    include_bytes!(env!("SHUNT_INLINE_LIBRARY_FILE")),
-));
+const EMBEDDED: Option<[Embedded; 2]> = Some([
+    Embedded {
+        content: include_bytes!(env!("SHUNT_LIBRARY_FILE")),
+        hash: env!("SHUNT_LIBRARY_HASH"),
+    },
+    Embedded {
+        content: include_bytes!(env!("SHUNT_INLINE_LIBRARY_FILE")),
+        hash: env!("SHUNT_INLINE_LIBRARY_HASH"),
+    },
+]);
 #[cfg(not(embedded_library))]
-const EMBEDDED: Option<(&[u8], &[u8])> = None;
+const EMBEDDED: Option<[Embedded; 2]> = None;
+/// Bytes that are compared at a time.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Which of the two libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +62,9 @@ impl Kind {
         }
     }
 
-    /// Its content, where this binary has it.
-    fn embedded(self) -> Option<&'static [u8]> {
-        EMBEDDED.map(|(ordinary, inline)| match self {
+    /// It, where this binary has it.
+    fn embedded(self) -> Option<Embedded> {
+        EMBEDDED.map(|[ordinary, inline]| match self {
             Self::Ordinary => ordinary,
             Self::Inline => inline,
         })
@@ -72,7 +87,7 @@ pub fn locate(kind: Kind, asked: Option<&Path>) -> anyhow::Result<PathBuf> {
         return fs::canonicalize(file).with_context(|| format!("--library {}", file.display()));
     }
     match kind.embedded() {
-        Some(content) => install(content, cache_directories()),
+        Some(embedded) => install(embedded, cache_directories()),
         None => beside_binary(kind.file_name()),
     }
 }
@@ -127,17 +142,11 @@ fn cache_directories() -> impl Iterator<Item = PathBuf> {
 }
 
 fn install(
-    content: &[u8],
+    embedded: Embedded,
     directories: impl IntoIterator<Item = PathBuf>,
 ) -> anyhow::Result<PathBuf> {
-    let hash = Sha256::digest(content);
-    let name = format!(
-        "libshunt-{}.so",
-        hash[..8]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
-    );
+    let Embedded { content, hash } = embedded;
+    let name = format!("libshunt-{hash}.so");
     let mut refusals = String::new();
     for directory in directories {
         match install_into(&directory, &name, content) {
@@ -209,7 +218,24 @@ fn holds(path: &Path, content: &[u8]) -> anyhow::Result<bool> {
     let ours = metadata.is_file()
         && metadata.uid() == rustix::process::geteuid().as_raw()
         && metadata.mode() & OTHERS_WRITE == 0;
-    Ok(ours && fs::read(path)? == content)
+    let is_as_long = u64::try_from(content.len()).is_ok_and(|len| len == metadata.len());
+    Ok(ours && is_as_long && begins_with(File::open(path)?, content)?)
+}
+
+/// Compares in pieces, for the sake of a processor's caches.
+fn begins_with(mut file: File, content: &[u8]) -> io::Result<bool> {
+    let mut place = vec![0; PIECE_BYTES];
+    for piece in content.chunks(PIECE_BYTES) {
+        let read = &mut place[..piece.len()];
+        match file.read_exact(read) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            done => done?,
+        }
+        if read != piece {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn write_atomically(path: &Path, content: &[u8]) -> anyhow::Result<()> {
@@ -251,20 +277,29 @@ mod tests {
         }
     }
 
+    /// One whose content is its hash.
+    fn library(content: &'static [u8]) -> Embedded {
+        let hash = std::str::from_utf8(content).unwrap();
+        Embedded { content, hash }
+    }
+
     #[test]
     fn the_library_is_written_once_and_repaired_when_damaged() {
         let scratch = Scratch::new("once");
         let directories = [scratch.0.join("deep/cache")];
-        let path = install(b"library", directories.clone()).unwrap();
+        let path = install(library(b"library"), directories.clone()).unwrap();
         let first = fs::metadata(&path).unwrap().ino();
-        assert_eq!(install(b"library", directories.clone()).unwrap(), path);
+        assert_eq!(
+            install(library(b"library"), directories.clone()).unwrap(),
+            path
+        );
         assert_eq!(
             fs::metadata(&path).unwrap().ino(),
             first,
             "an intact file stays"
         );
         fs::write(&path, b"lib").unwrap();
-        install(b"library", directories.clone()).unwrap();
+        install(library(b"library"), directories.clone()).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"library");
     }
 
@@ -285,8 +320,8 @@ mod tests {
         let scratch = Scratch::new("versions");
         let directories = [scratch.0.clone()];
         assert_ne!(
-            install(b"one", directories.clone()).unwrap(),
-            install(b"two", directories).unwrap()
+            install(library(b"one"), directories.clone()).unwrap(),
+            install(library(b"two"), directories).unwrap()
         );
     }
 
@@ -297,28 +332,32 @@ mod tests {
         DirBuilder::new().create(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
         let own = scratch.0.join("own");
-        let path = install(b"x", [open.clone(), open.join("below"), own.clone()]).unwrap();
+        let path = install(
+            library(b"x"),
+            [open.clone(), open.join("below"), own.clone()],
+        )
+        .unwrap();
         assert_eq!(path.parent(), Some(own.as_path()));
     }
 
     #[test]
     fn a_library_that_is_there_needs_no_lock() {
         let scratch = Scratch::new("read-only");
-        let path = install(b"x", [scratch.0.clone()]).unwrap();
+        let path = install(library(b"x"), [scratch.0.clone()]).unwrap();
         // As in a folder that can only be read, which root can always write.
         fs::remove_file(scratch.0.join(".lock")).unwrap();
         fs::create_dir(scratch.0.join(".lock")).unwrap();
-        assert_eq!(install(b"x", [scratch.0.clone()]).unwrap(), path);
-        assert!(install(b"y", [scratch.0.clone()]).is_err());
+        assert_eq!(install(library(b"x"), [scratch.0.clone()]).unwrap(), path);
+        assert!(install(library(b"y"), [scratch.0.clone()]).is_err());
     }
 
     #[test]
     fn a_symbolic_link_in_the_place_of_the_file_is_replaced() {
         let scratch = Scratch::new("link");
-        let path = install(b"x", [scratch.0.clone()]).unwrap();
+        let path = install(library(b"x"), [scratch.0.clone()]).unwrap();
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
-        install(b"x", [scratch.0.clone()]).unwrap();
+        install(library(b"x"), [scratch.0.clone()]).unwrap();
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
     }
 }
