@@ -1,4 +1,4 @@
-//! The fifteen checks of the reproduction, and the two misses that go with them.
+//! The sixteen checks of the reproduction, of which two are known to miss.
 
 use serde::Serialize;
 
@@ -18,6 +18,53 @@ pub struct Check {
     pub band: &'static str,
     /// Whether it does.
     pub passes: bool,
+    /// It is known that it does not: the reproduction does not reach it.
+    pub is_known_miss: bool,
+}
+
+impl Check {
+    /// Of percentages.
+    fn of_percent(
+        name: &'static str,
+        [published, ours]: [f64; 2],
+        band: &'static str,
+        passes: bool,
+    ) -> Self {
+        let percent = |v: f64| format!("{v:.0} %");
+        Self {
+            name,
+            published: percent(published),
+            ours: percent(ours),
+            band,
+            passes,
+            is_known_miss: false,
+        }
+    }
+
+    /// It is as it is known to be.
+    #[must_use]
+    pub fn is_as_known(&self) -> bool {
+        self.passes != self.is_known_miss
+    }
+
+    /// What came of it, in a word or two.
+    #[must_use]
+    pub fn verdict(&self) -> &'static str {
+        match (self.passes, self.is_known_miss) {
+            (true, false) => "pass",
+            (false, true) => "not reproduced",
+            (false, false) => "FAIL",
+            (true, true) => "FAIL: reproduced, and known not to be",
+        }
+    }
+
+    /// The same, known not to be reached.
+    fn missed(self) -> Self {
+        Self {
+            is_known_miss: true,
+            ..self
+        }
+    }
 }
 
 /// A published value that is not reproduced.
@@ -116,7 +163,7 @@ impl Study {
             .fold(0.0, f64::max)
     }
 
-    /// The fifteen checks; the study must hold every figure.
+    /// The sixteen checks; the study must hold every figure.
     pub fn checks(&self) -> Vec<Check> {
         let mut checks = self.closed_checks().to_vec();
         checks.extend(self.client_checks());
@@ -147,6 +194,7 @@ impl Study {
                 ours: join(&|row| rounded(row)),
                 band: "exact",
                 passes: same,
+                is_known_miss: false,
             },
             Check {
                 name: "Fig 7, host time saved, simulated against closed form",
@@ -157,6 +205,7 @@ impl Study {
                 ),
                 band: "± 0.002, rounds to 68 %",
                 passes: difference < 0.002 && between(self.fig7_reduction, 0.675, 0.685),
+                is_known_miss: false,
             },
             Check {
                 name: "User-level livelock in closed form, clients",
@@ -164,6 +213,7 @@ impl Study {
                 ours: format!("{:.2}", self.livelock_formula_clients),
                 band: "between 6 and 7",
                 passes: between(self.livelock_formula_clients, 6.0, 7.0),
+                is_known_miss: false,
             },
         ]
     }
@@ -180,13 +230,6 @@ impl Study {
         );
         let stops = self.livelock_clients();
         let percent = |v: f64| format!("{v:.0} %");
-        let check = |name, published: f64, ours: f64, band, passes| Check {
-            name,
-            published: percent(published),
-            ours: percent(ours),
-            band,
-            passes,
-        };
         vec![
             Check {
                 name: "Fig 8, clients from which the user-level stack never answers",
@@ -194,6 +237,7 @@ impl Study {
                 ours: stops.map_or("never".to_owned(), |clients| format!("{clients}")),
                 band: "exact",
                 passes: stops == Some(facts.number("nn.fig8.livelock")),
+                is_known_miss: false,
             },
             Check {
                 name: "Fig 8, NIC-NET answers at 9 clients",
@@ -201,6 +245,7 @@ impl Study {
                 ours: percent(100.0 * nic9),
                 band: "above 90 %",
                 passes: nic9 > 0.9,
+                is_known_miss: false,
             },
             Check {
                 name: "Fig 8, the kernel answers in steps at 9 clients",
@@ -208,42 +253,40 @@ impl Study {
                 ours: percent(100.0 * kernel9),
                 band: "above 5 %",
                 passes: kernel9 > 0.05,
+                is_known_miss: false,
             },
-            check(
+            Check::of_percent(
                 "Fig 8, most saved against user-level",
-                published_user.1,
-                user_most,
+                [published_user.1, user_most],
                 "30 to 42 %",
                 between(user_most, 30.0, 42.0),
             ),
-            check(
+            Check::of_percent(
                 "Fig 8, least saved against user-level",
-                published_user.0,
-                user_least,
-                "0 to 15 %",
-                between(user_least, 0.0, 15.0),
-            ),
-            check(
+                [published_user.0, user_least],
+                "8 to 15 %",
+                between(user_least, 8.0, 15.0),
+            )
+            .missed(),
+            Check::of_percent(
                 "Fig 8, least saved against the kernel",
-                published_kernel.0,
-                kernel_least,
+                [published_kernel.0, kernel_least],
                 "25 to 45 %",
                 between(kernel_least, 25.0, 45.0),
             ),
-            check(
+            Check::of_percent(
                 "Fig 8, most saved against the kernel",
-                published_kernel.1,
-                kernel_most,
+                [published_kernel.1, kernel_most],
                 "70 to 88 %",
                 between(kernel_most, 70.0, 88.0),
             ),
         ]
     }
 
-    fn clock_checks(&self) -> [Check; 4] {
+    fn clock_checks(&self) -> [Check; 5] {
         let facts = Facts::nic_net();
         let (user_least, user_most) = self.fig9_vs_user();
-        let (_, kernel_most) = self.fig9_vs_kernel();
+        let (kernel_least, kernel_most) = self.fig9_vs_kernel();
         let published = facts.range("nn.fig9.vs.user");
         let (knee, dependence) = (self.knee_mhz(), self.host_dependence());
         [
@@ -253,6 +296,7 @@ impl Study {
                 ours: format!("{user_least:.0} to {user_most:.0} %"),
                 band: "10 to 30 and 50 to 70 %",
                 passes: between(user_least, 10.0, 30.0) && between(user_most, 50.0, 70.0),
+                is_known_miss: false,
             },
             Check {
                 name: "Fig 9, most saved against the kernel",
@@ -260,6 +304,15 @@ impl Study {
                 ours: format!("{kernel_most:.0} %"),
                 band: "75 to 88 %",
                 passes: between(kernel_most, 75.0, 88.0),
+                is_known_miss: false,
+            },
+            Check {
+                name: "Fig 9, least saved against the kernel",
+                published: format!("{} %", facts.range("nn.fig9.vs.kernel").0),
+                ours: format!("{kernel_least:.0} %"),
+                band: "25 to 45 %",
+                passes: between(kernel_least, 25.0, 45.0),
+                is_known_miss: true,
             },
             Check {
                 name: "Fig 10, knee of the NIC's clock in MHz (within 1.5 times the fastest)",
@@ -267,6 +320,7 @@ impl Study {
                 ours: format!("{knee}"),
                 band: "at most 200",
                 passes: knee <= 200.0,
+                is_known_miss: false,
             },
             Check {
                 name: "Fig 10, dependence on the host's clock up to 200 MHz",
@@ -274,6 +328,7 @@ impl Study {
                 ours: format!("{:.1} %", 100.0 * dependence),
                 band: "below 5 %",
                 passes: dependence < 0.05,
+                is_known_miss: false,
             },
         ]
     }
@@ -321,6 +376,7 @@ fn path_check() -> Check {
         ours: join(ours),
         band: "exact (435: the paper prints 450)",
         passes: ours.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-6),
+        is_known_miss: false,
     }
 }
 
@@ -329,13 +385,21 @@ mod tests {
     use crate::paper::{Figure, Study};
 
     #[test]
-    fn all_fifteen_checks_pass_and_both_misses_are_still_missed() {
+    fn all_sixteen_checks_are_as_known_and_both_misses_are_still_missed() {
         let study = Study::of(&[Figure::Fig8, Figure::Fig9, Figure::Fig10]);
         let checks = study.checks();
-        assert_eq!(checks.len(), 15);
+        assert_eq!(checks.len(), 16);
         for check in &checks {
-            assert!(check.passes, "{check:?}");
+            assert!(check.is_as_known(), "{check:?}");
         }
+        // What is told as not reproduced passes no band of its own.
+        let missed = checks.iter().filter(|check| check.is_known_miss);
+        assert_eq!(missed.clone().count(), study.misses().len());
+        assert!(
+            missed
+                .clone()
+                .all(|check| check.verdict() == "not reproduced")
+        );
         for miss in study.misses() {
             assert!((miss.ours - miss.published).abs() > 5.0, "{miss:?}");
         }

@@ -52,7 +52,7 @@ impl Study {
     fn checks_part(&self, d: &mut Document) {
         d.heading("Checks");
         let rows = self.checks().into_iter().map(|check| {
-            let verdict = if check.passes { "pass" } else { "FAIL" };
+            let verdict = check.verdict();
             vec![
                 check.name.to_owned(),
                 check.published,

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::{Costs, Value, Where, Workload};
+use super::{Costs, Source, Value, Where, Workload};
 use crate::formula::mg1_wait;
 
 /// The closed form of one stack.
@@ -83,6 +83,24 @@ fn work(w: &Workload, costs: &Costs) -> (f64, f64) {
         + bytes * value(&costs.device_byte_ns)
         + connections * value(&costs.device_connection_ns);
     (host.max(0.0), device)
+}
+
+/// What part of a request's work on this stack stands on values that were measured.
+pub(super) fn measured_share(w: &Workload, costs: &Costs) -> f64 {
+    let mut known = costs.clone();
+    let names = costs.values().into_iter();
+    for (name, _) in names.filter(|(_, value)| value.source != Source::Measured) {
+        if let Some(value) = known.value_mut(name) {
+            value.value = 0.0;
+        }
+    }
+    let sum = |(host, device): (f64, f64)| host + device;
+    let (known, all) = (sum(work(w, &known)), sum(work(w, costs)));
+    if all > 0.0 {
+        (known / all).clamp(0.0, 1.0)
+    } else {
+        1.0
+    }
 }
 
 /// An engine that shares the only processors with the program.

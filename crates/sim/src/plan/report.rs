@@ -19,6 +19,7 @@ fn cells(w: &Workload, row: &Row) -> Vec<String> {
     let verdict = match row.buys {
         Buys::Baseline => "today",
         Buys::Yes => "buys",
+        Buys::NotKnown => "not known",
         Buys::Nothing => "buys nothing",
         Buys::Hurts => "hurts",
     };

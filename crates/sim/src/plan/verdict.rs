@@ -15,6 +15,8 @@ pub enum Buys {
     Baseline,
     /// More requests, or processors for other work.
     Yes,
+    /// More if its costs hold, most of which nobody has measured.
+    NotKnown,
     /// Less than a tenth of either.
     Nothing,
     /// Less than there is.
@@ -37,6 +39,8 @@ pub struct Row {
     pub gain: f64,
     /// Host cores free at the offered load that the baseline would use.
     pub saved_cores: f64,
+    /// What part of a request's work on it stands on values that were measured.
+    pub measured_share: f64,
     /// What it would buy.
     pub buys: Buys,
     /// And why.
@@ -91,6 +95,8 @@ pub struct Plan {
     pub disagreements: Vec<String>,
 }
 
+/// So much of a stack's costs must be measured before something is promised of it.
+const KNOWN: f64 = 0.5;
 /// A gain or a saving below this is nothing.
 const NOTHING: f64 = 0.1;
 /// A loss beyond this hurts.
@@ -185,8 +191,18 @@ fn row(
         }
         () => Buys::Nothing,
     };
+    let measured_share = super::closed::measured_share(w, costs);
+    let mut sentence = sentence(w, name, &closed, base, buys, gain, saved_cores);
+    let is_known = buys != Buys::Yes || measured_share >= KNOWN;
+    if !is_known {
+        sentence = format!(
+            "Not known for {name}: {:.0} % of what it costs here is measured. If the rest holds: {sentence}",
+            100.0 * measured_share
+        );
+    }
     Row {
-        sentence: sentence(w, name, &closed, base, buys, gain, saved_cores),
+        sentence,
+        measured_share,
         stack: name.to_owned(),
         closed,
         simulated,
@@ -196,7 +212,7 @@ fn row(
         }),
         gain,
         saved_cores,
-        buys,
+        buys: if is_known { buys } else { Buys::NotKnown },
     }
 }
 
@@ -236,7 +252,9 @@ fn sentence(
             "{name} buys {percent:.0} % more requests: the stack was {share:.0} % of the host's work per \
              request, now {ends} first."
         ),
-        Buys::Yes => format!("{name} buys {saved:.1} host cores at the offered load."),
+        Buys::Yes | Buys::NotKnown => {
+            format!("{name} buys {saved:.1} host cores at the offered load.")
+        }
         Buys::Nothing if c.bottleneck == Bottleneck::Clients => format!(
             "{name} buys nothing: {ends} first; only clients that can ask more would show what it gives."
         ),

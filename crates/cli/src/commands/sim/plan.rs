@@ -15,7 +15,7 @@ use bench::interrupt::Interrupt;
 use bench::observe::observe;
 use output::write_file;
 
-/// Say what offload would buy a workload: buys, buys nothing, or hurts, and why
+/// Say what offload would buy a workload: buys, not known, buys nothing, or hurts, and why
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shunt sim plan workloads/rpc.toml
