@@ -318,6 +318,7 @@ impl Connection {
     ///
     /// # Errors
     /// `end` lies behind the last one or beyond what was received.
+    #[inline]
     pub fn handle_consumed_below(
         &mut self,
         now: Instant,
@@ -337,7 +338,7 @@ impl Connection {
         }
         self.rcv.consumed = end + 1;
         self.tune_receive_window(now, ceiling);
-        Ok(if self.window_update_due() || self.ack_due_when_drained() {
+        Ok(if self.window_update_due() || self.ack_due_when_read() {
             Events::TRANSMIT
         } else {
             Events::empty()
