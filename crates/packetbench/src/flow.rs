@@ -338,12 +338,9 @@ impl<'m> Flow<'m> {
         self.their_seq = self
             .their_seq
             .wrapping_add(self.device.family.segment_bytes());
-        let Self {
-            stack, host, now, ..
-        } = self;
-        let view = stack.view(self.connection).expect("it stands");
-        stack
-            .consumed(*now, self.connection, view.readable_end, host)
+        let view = self.stack.view(self.connection).expect("it stands");
+        self.stack
+            .consumed(self.now, self.connection, view.readable_end)
             .expect("it was received");
         self.transmit();
         self.now += Duration::from_us(2);

@@ -343,8 +343,8 @@ impl<'m> Scene<'m> {
             0 => self.stack.close(now, id, world),
             1 => self.stack.abort(now, id, world),
             2 => self.stack.shutdown(now, id, world),
-            3 => self.stack.consumed(now, id, view.readable_end, world),
-            4 => self.stack.consumed(now, id, u64::from(what), world),
+            3 => self.stack.consumed(now, id, view.readable_end),
+            4 => self.stack.consumed(now, id, u64::from(what)),
             5 => self.stack.written_as(
                 now,
                 id,

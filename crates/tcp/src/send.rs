@@ -177,6 +177,7 @@ impl Connection {
 
     /// NextSeg rule 2 of RFC 6675, limited transmit (RFC 3042: what is held or was reported by duplicate ACKs
     /// left the pipe), and everything outside recovery.
+    #[inline]
     pub(crate) fn next_new_data(
         &mut self,
         now: Instant,
@@ -318,6 +319,7 @@ impl Connection {
         self.options.nodelay || self.snd.small_end <= self.snd.una
     }
 
+    #[inline]
     pub(crate) fn on_sent(
         &mut self,
         now: Instant,

@@ -75,6 +75,7 @@ impl Timers {
         }
     }
 
+    #[inline]
     fn earliest(&self) -> Instant {
         self.retransmit
             .min(self.probe)
@@ -90,7 +91,13 @@ impl Timers {
 impl Connection {
     /// When [`Self::handle_timeout`] wants to be called next.
     pub fn deadline(&self) -> Option<Instant> {
-        self.timers.earliest().if_set()
+        self.next_deadline().if_set()
+    }
+
+    /// [`Self::deadline`], or [`Instant::NEVER`].
+    #[inline]
+    pub fn next_deadline(&self) -> Instant {
+        self.timers.earliest()
     }
 
     /// Acts on every timer that has expired at `now`.

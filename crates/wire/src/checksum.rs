@@ -64,16 +64,23 @@ impl Sum {
         protocol: Protocol,
         len: usize,
     ) -> Sum {
-        // Summing the length as one number, not as 16 bits, is the same modulo 2^16 - 1.
-        let len = u64::try_from(len).expect("invariant: lengths fit 64 bits");
         self.add_words(u64::from(u32::from_ne_bytes(source.octets())))
             .add_words(u64::from(u32::from_ne_bytes(destination.octets())))
             .add_u16(u16::from(protocol.0))
-            .add_words(if cfg!(target_endian = "little") {
-                len << 8
-            } else {
-                len
-            })
+            .add_len(len)
+    }
+
+    /// Adds the length that a pseudo header ends with.
+    #[must_use]
+    #[inline]
+    pub fn add_len(self, len: usize) -> Sum {
+        // Summing the length as one number, not as 16 bits, is the same modulo 2^16 - 1.
+        let len = u64::try_from(len).expect("invariant: lengths fit 64 bits");
+        self.add_words(if cfg!(target_endian = "little") {
+            len << 8
+        } else {
+            len
+        })
     }
 
     /// Adds the pseudo header of an upper-layer packet of `len` bytes over IPv6 (RFC 8200 §8.1).

@@ -26,6 +26,7 @@ pub mod ipv6;
 pub mod mld;
 pub mod outline;
 pub mod tcp;
+pub mod template;
 #[cfg(test)]
 mod test_support;
 pub mod udp;

@@ -206,8 +206,7 @@ impl SocketLayer {
     ) -> Result<(), ()> {
         match self.stack.view(connection) {
             Ok(view) if view.consumed < end => {
-                let sockets = &mut self.sockets;
-                let accepted = self.stack.consumed(now, connection, end, sockets);
+                let accepted = self.stack.consumed(now, connection, end);
                 if accepted.is_ok() {
                     self.sockets
                         .copies

@@ -77,17 +77,20 @@ impl Stack<'_> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`]: the offset cannot be; [`Error::NotFound`].
-    pub fn consumed(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        end: u64,
-        host: &mut dyn Host,
-    ) -> Result<(), Error> {
+    pub fn consumed(&mut self, now: Instant, id: ConnectionId, end: u64) -> Result<(), Error> {
         let ceiling = self.tcp.window_ceiling;
-        self.positioned(now, id, host, |tcp| {
-            tcp.handle_consumed_below(now, end, ceiling)
-        })
+        let index = self.check(id)?;
+        let events = self
+            .tcp
+            .change(index, |record| {
+                record.tcp.handle_consumed_below(now, end, ceiling)
+            })
+            .map_err(|_| Error::InvalidArgument)?;
+        // An ACK is all that comes of it: no timer moves, and nobody has to be told.
+        if events.contains(Events::TRANSMIT) {
+            self.tcp.queue(&mut self.ip, index);
+        }
+        Ok(())
     }
 
     /// From now on no connection's receive window is offered with more than `bytes`, unless it is already:

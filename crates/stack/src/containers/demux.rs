@@ -6,7 +6,7 @@
 //! of connection slots is one, the rest are the other.
 
 use crate::address::{PackedAddress, needs_zone};
-use crate::containers::intrusive::{at, zeroed};
+use crate::containers::intrusive::{at, slot, zeroed};
 use crate::containers::prediction::Predictions;
 use crate::link::interface::InterfaceId;
 use core::net::{IpAddr, SocketAddr};
@@ -91,6 +91,8 @@ struct Node {
     tuple: FourTuple,
     /// Index + 1 of the next node of the chain, 0 for none.
     next: u32,
+    /// Of which bucket the chain is.
+    bucket: u32,
 }
 
 /// The table.
@@ -100,6 +102,8 @@ pub(crate) struct Demux {
     nodes: Vec<Node>,
     hasher: SipHasher13,
     steps: u64,
+    /// What was looked for last, and its bucket: who was not found is often added next.
+    last: (FourTuple, u32),
     /// Where segments went lately.
     pub(crate) predictions: Predictions,
 }
@@ -107,13 +111,16 @@ pub(crate) struct Demux {
 impl Demux {
     /// A table for indexes below `capacity`, hashed with `key`.
     pub(crate) fn new(capacity: usize, key: &[u8; 16]) -> Self {
-        Self {
+        let mut demux = Self {
             buckets: zeroed(capacity.next_power_of_two()),
             nodes: zeroed(capacity),
             hasher: SipHasher13::new_with_key(key),
             steps: 0,
+            last: (FourTuple::default(), 0),
             predictions: Predictions::new(),
-        }
+        };
+        demux.last.1 = demux.bucket(&demux.last.0);
+        demux
     }
 
     /// Nodes looked at since the start: what the tests bound instead of time.
@@ -123,7 +130,9 @@ impl Demux {
 
     /// The index of `tuple`.
     pub(crate) fn find(&mut self, tuple: &FourTuple) -> Option<u32> {
-        let mut link = self.buckets[self.bucket(tuple)];
+        let bucket = self.bucket(tuple);
+        self.last = (*tuple, bucket);
+        let mut link = self.buckets[at(bucket)];
         while let Some(index) = link.checked_sub(1) {
             self.steps += 1;
             let node = &self.nodes[at(index)];
@@ -142,20 +151,29 @@ impl Demux {
 
     /// Adds `tuple`, which must not be there.
     pub(crate) fn insert(&mut self, tuple: &FourTuple, index: u32) {
-        let bucket = self.bucket(tuple);
-        let next = core::mem::replace(&mut self.buckets[bucket], index + 1);
+        let bucket = if self.last.0 == *tuple {
+            self.last.1
+        } else {
+            self.bucket(tuple)
+        };
+        let next = core::mem::replace(&mut self.buckets[at(bucket)], index + 1);
         self.nodes[at(index)] = Node {
             tuple: *tuple,
             next,
+            bucket,
         };
     }
 
     /// Removes `index`; nothing happens if it is not there.
     pub(crate) fn remove(&mut self, index: u32) {
-        let Node { tuple, next } = self.nodes[at(index)];
+        let Node {
+            tuple,
+            next,
+            bucket,
+        } = self.nodes[at(index)];
         self.predictions
             .forget(tuple.local_port, tuple.remote_port, index);
-        let bucket = self.bucket(&tuple);
+        let bucket = at(bucket);
         let mut link = self.buckets[bucket];
         if link == index + 1 {
             self.buckets[bucket] = next;
@@ -171,9 +189,9 @@ impl Demux {
         }
     }
 
-    fn bucket(&self, tuple: &FourTuple) -> usize {
+    fn bucket(&self, tuple: &FourTuple) -> u32 {
         let [a, b, c, d, ..] = self.hasher.hash(tuple.as_bytes()).to_le_bytes();
-        at(u32::from_le_bytes([a, b, c, d])) & (self.buckets.len() - 1)
+        u32::from_le_bytes([a, b, c, d]) & (slot(self.buckets.len()) - 1)
     }
 
     #[cfg(test)]

@@ -5,5 +5,6 @@ pub(crate) mod demux;
 pub(crate) mod intrusive;
 pub(crate) mod keyed;
 pub(crate) mod prediction;
+pub(crate) mod templates;
 pub(crate) mod timers;
 pub(crate) mod wheel;

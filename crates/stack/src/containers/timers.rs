@@ -53,10 +53,11 @@ impl Timers {
         }
     }
 
-    /// When a timer expires, if it is set.
+    /// When a timer expires; [`Instant::NEVER`]: it is not set.
     #[inline]
-    pub(crate) fn deadline_us(&self, timer: Timer) -> Option<u64> {
-        self.wheel.deadline_us(self.number(timer))
+    pub(crate) fn deadline(&self, timer: Timer) -> Instant {
+        let deadline_us = self.wheel.deadline_us(self.number(timer));
+        deadline_us.map_or(Instant::NEVER, Instant::from_us)
     }
 
     /// Sets a timer, or cancels it.
@@ -67,6 +68,12 @@ impl Timers {
             Some(deadline) => self.wheel.set(number, deadline.as_us()),
             None => self.wheel.cancel(number),
         }
+    }
+
+    /// Sets a timer whose deadline comes closer: rare, since most are pushed back (`Tcp::arm`).
+    #[cold]
+    pub(crate) fn move_to(&mut self, timer: Timer, deadline: Instant) {
+        self.set(timer, Some(deadline));
     }
 
     /// The next timer that has expired by `now`; it is no longer set.

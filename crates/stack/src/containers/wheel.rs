@@ -69,6 +69,7 @@ impl Wheel {
     }
 
     /// The deadline of `index`.
+    #[inline]
     pub(crate) fn deadline_us(&self, index: u32) -> Option<u64> {
         let node = &self.nodes[at(index)];
         (node.place != UNSET).then_some(node.deadline_us)

@@ -57,7 +57,7 @@ impl Link {
     pub(crate) fn arm_neighbour(&mut self, n: u32) {
         let timer = Timer::Neighbour(n);
         let wanted = self.neighbours.deadline(n);
-        if self.timers.deadline_us(timer) != wanted.map(tcp::Instant::as_us) {
+        if self.timers.deadline(timer).if_set() != wanted {
             self.timers.set(timer, wanted);
         }
     }

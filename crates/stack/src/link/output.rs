@@ -11,6 +11,7 @@ use wire::checksum::Sum;
 use wire::ethernet::{self, EtherType};
 use wire::ipv4::{self, Protocol};
 use wire::ipv6::{self, extension::Fragment};
+use wire::template::Template;
 use wire::{icmpv4, icmpv6};
 
 const IP_START: usize = ethernet::Header::LEN;
@@ -178,7 +179,6 @@ impl Envelope {
             dscp_ecn: self.tos,
             identification: self.identification,
             // RFC 1191 §3: path MTU discovery; it also makes the datagram atomic (RFC 6864 §4).
-            // RFC 1191 §3: path MTU discovery; it also makes the datagram atomic (RFC 6864 §4).
             dont_fragment: true,
             ..ipv4::Header::new(source, destination, protocol)
         }
@@ -221,9 +221,23 @@ impl Link {
             segment_size,
         };
         egress.transmit(&frame)?;
-        self.counters.ip_out_requests += 1;
-        self.counters.tcp_out_segs += u64::from(segments(len, segment_size));
+        self.count_segments(segments(len, segment_size));
         Ok(())
+    }
+
+    /// One packet of TCP has left, which is so many on the wire.
+    #[inline]
+    pub(crate) fn count_segments(&mut self, packets: u32) {
+        self.counters.ip_out_requests += 1;
+        self.counters.tcp_out_segs += u64::from(packets);
+    }
+
+    /// Headers of a connection's segments (`envelope` says nothing of which one).
+    pub(crate) fn template(&self, envelope: &Envelope) -> Template {
+        let mut headers = [0; IP_START + ipv6::Header::LEN];
+        let hardware = self.hardware_of(envelope.interface);
+        envelope.emit(hardware, Protocol::TCP, 0, &mut headers);
+        Template::new(&headers, envelope.source, envelope.destination)
     }
 
     /// Sends a segment without payload that belongs to no turn of a connection; false: a busy interface has lost it, as
@@ -355,6 +369,7 @@ impl Link {
 }
 
 /// Packets that `len` bytes of payload become on the wire.
+#[inline]
 pub(crate) fn segments(len: u32, segment_size: Option<u16>) -> u32 {
     segment_size.map_or(1, |size| len.div_ceil(u32::from(size.max(1))).max(1))
 }

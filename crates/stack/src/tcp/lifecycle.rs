@@ -68,12 +68,39 @@ impl Tcp<'_> {
         events: Events,
         host: &mut dyn Host,
     ) {
-        if events.contains(Events::TRANSMIT)
-            && self.record(index).tcp.may_transmit()
-            && !ip.flows.is_waiting(at(index))
-        {
+        if events.contains(Events::TRANSMIT) {
+            self.queue(ip, index);
+        }
+        let record = self.record(index);
+        let unusual = Flags::HALF_OPEN | Flags::FAST_OPEN | Flags::DETACHED;
+        let usual = Events::READABLE | Events::WRITABLE | Events::TRANSMIT;
+        if usual.contains(events) && !record.flags().intersects(unusual) {
+            if events.intersects(Events::READABLE | Events::WRITABLE) {
+                host.on_events(record.id(index), record.owner, events, &view(record));
+            }
+            return self.arm(ip, index);
+        }
+        self.apply_unusual(ip, now, index, before, events, host);
+    }
+
+    /// Connection `index` may have something to send.
+    #[inline]
+    pub(crate) fn queue(&self, ip: &mut Ip, index: u32) {
+        if self.record(index).tcp.may_transmit() && !ip.flows.is_waiting(at(index)) {
             ip.flows.senders.push(index);
         }
+    }
+
+    /// What [`Self::apply`] does where more has happened than that bytes came or were acknowledged.
+    fn apply_unusual(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        index: u32,
+        before: State,
+        events: Events,
+        host: &mut dyn Host,
+    ) {
         if events.contains(Events::ESTABLISHED) && self.record(index).has(Flags::HALF_OPEN) {
             self.enter_accept_queue(now, index, host);
         }
@@ -187,22 +214,14 @@ impl Tcp<'_> {
     ///
     /// A deadline that moved away, or is none any more, stays where it is: most timers are pushed back or stopped with
     /// every packet, and one early look is cheaper than moving each time.
-    pub(crate) fn arm(&mut self, ip: &mut Ip, index: u32) {
+    #[inline(always)]
+    pub(crate) fn arm(&self, ip: &mut Ip, index: u32) {
         let record = self.record(index);
-        let wanted = if record.has(Flags::USED) && !record.has(Flags::DETACHED) {
-            record.tcp.deadline()
-        } else {
-            None
-        };
+        let is_timed = record.flags() & (Flags::USED | Flags::DETACHED) == Flags::USED;
+        let wanted = record.tcp.next_deadline();
         let timer = Timer::Connection(index);
-        if let Some(wanted) = wanted
-            && ip
-                .link
-                .timers
-                .deadline_us(timer)
-                .is_none_or(|armed| wanted.as_us() < armed)
-        {
-            ip.link.timers.set(timer, Some(wanted));
+        if is_timed && wanted < ip.link.timers.deadline(timer) {
+            ip.link.timers.move_to(timer, wanted);
         }
     }
 
@@ -269,6 +288,7 @@ impl Tcp<'_> {
 }
 
 /// What the host may know of a connection.
+#[inline]
 pub(crate) fn view(record: &ConnectionRecord) -> ConnectionView {
     let tcp = &record.tcp;
     ConnectionView {

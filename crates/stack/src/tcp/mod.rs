@@ -19,6 +19,7 @@ mod window;
 use crate::config::Config;
 use crate::containers::demux::{Demux, FourTuple};
 use crate::containers::intrusive::at;
+use crate::containers::templates::Templates;
 use crate::host::{AcceptReady, Host};
 use crate::ip::Ip;
 use crate::ports::Ports;
@@ -69,6 +70,7 @@ pub(crate) struct Tcp<'m> {
     /// Both ends of what has ended since somebody asked.
     pub(crate) ended: Vec<FourTuple>,
     pub(crate) refused: Option<Refused>,
+    templates: Templates,
     pub(crate) transmit_turns: u64,
     /// Nothing leaves by the short way.
     #[cfg(test)]
@@ -96,6 +98,7 @@ impl<'m> Tcp<'m> {
             orphans: 0,
             ended: Vec::new(),
             refused: None,
+            templates: Templates::new(),
             transmit_turns: 0,
             #[cfg(test)]
             sends_long: false,

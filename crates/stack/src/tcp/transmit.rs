@@ -8,7 +8,8 @@
 use super::Refused;
 use super::Tcp;
 use crate::containers::intrusive::at;
-use crate::egress::{Busy, Egress, Payload};
+use crate::containers::templates::Way;
+use crate::egress::{Busy, Egress, Frame, PartialChecksum, Payload};
 use crate::host::Host;
 use crate::ip::Ip;
 use crate::ip::path::Gate;
@@ -16,6 +17,7 @@ use crate::link::interface::InterfaceId;
 use crate::link::output::{Envelope, PACKET_MAX, ip_header_len, packet_max, segments};
 use crate::tables::{ConnectionRecord, Flags};
 use tcp::{Instant, PlainStep, PlainTransmit, Transmit, TransmitLimits};
+use wire::ethernet;
 
 /// Segments of one turn.
 const QUANTUM: usize = 4;
@@ -26,8 +28,8 @@ const TCP_HEADER_MAX: u32 = 60;
 /// A connection in its turn.
 struct Sender {
     index: u32,
-    /// `None`: what it sends is lost.
-    envelope: Option<Envelope>,
+    /// Where it sends; `None`: that is lost.
+    open: Option<(InterfaceId, ethernet::Address)>,
     /// As soon as they were asked for.
     limits: Option<TransmitLimits>,
 }
@@ -78,11 +80,9 @@ impl Tcp<'_> {
                 Turn::More => ip.flows.senders.push(index),
                 Turn::Busy => {
                     ip.flows.senders.push(index);
-                    self.arm(ip, index);
                     break;
                 }
             }
-            self.arm(ip, index);
         }
         // What was asked for on the way leaves with the same burst.
         ip.link.send_questions(egress);
@@ -108,14 +108,75 @@ impl Tcp<'_> {
         if let Gate::Open(interface, hardware) =
             ip.gate(now, at(index), &self.connections[at(index)].tuple)
         {
-            let envelope = self.envelope(index, interface, hardware);
+            let envelope = envelope(self.record(index), interface, hardware);
             self.send_from(ip, now, index, &envelope, &refused.transmit, egress)?;
             *sent += 1;
         }
         Ok(())
     }
 
+    /// One turn of a connection, and its timers afterwards.
     fn take_turn(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        index: u32,
+        quantum: usize,
+        sent: &mut usize,
+        egress: &mut dyn Egress,
+    ) -> Turn {
+        if self.only_acknowledges(index) {
+            return self.acknowledge(ip, now, index, sent, egress);
+        }
+        let turn = self.transmit(ip, now, index, quantum, sent, egress);
+        self.arm(ip, index);
+        turn
+    }
+
+    /// Whether all that connection `index` may send is an ACK with a plain header.
+    #[inline]
+    fn only_acknowledges(&self, index: u32) -> bool {
+        #[cfg(test)]
+        if self.sends_long {
+            return false;
+        }
+        let record = self.record(index);
+        let unusual = Flags::LOSE | Flags::DRAINING | Flags::RESETTING;
+        record.flags() & (unusual | Flags::USED) == Flags::USED && record.tcp.only_acknowledges()
+    }
+
+    /// The turn of a connection that only acknowledges. That stops a timer, which stays in the wheel as any that stops.
+    fn acknowledge(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        index: u32,
+        sent: &mut usize,
+        egress: &mut dyn Egress,
+    ) -> Turn {
+        let row = at(index);
+        if ip.flows.is_waiting(row) || !self.record(index).tcp.owes_ack() {
+            return Turn::Over;
+        }
+        let open = match ip.gate(now, row, &self.connections[row].tuple) {
+            Gate::Open(interface, hardware) => Some((interface, hardware)),
+            Gate::Lost => None,
+            Gate::Waiting => return Turn::Over,
+        };
+        let plain = self.change(index, |record| record.tcp.take_ack(now));
+        let Err(Busy) = self.send_plain(ip, index, open, &plain, egress) else {
+            *sent += 1;
+            return Turn::Over;
+        };
+        self.refused = Some(Refused {
+            connection: self.record(index).id(index),
+            transmit: plain.into(),
+        });
+        Turn::Busy
+    }
+
+    #[inline]
+    fn transmit(
         &mut self,
         ip: &mut Ip,
         now: Instant,
@@ -140,16 +201,22 @@ impl Tcp<'_> {
         };
         let mut sender = Sender {
             index,
-            envelope: open.map(|(interface, hardware)| self.envelope(index, interface, hardware)),
+            open,
             limits: None,
         };
+        let is_plain = self.sends_plainly(index);
         for _ in 0..quantum {
             if !self.record(index).tcp.may_transmit() {
                 return Turn::Over;
             }
-            let refused = match self.next_plain(ip, now, &mut sender, egress) {
+            let step = if is_plain {
+                self.next_plain(ip, now, &mut sender, egress)
+            } else {
+                PlainStep::GoesLong
+            };
+            let refused = match step {
                 PlainStep::Leaves(plain) => self
-                    .send_plain(ip, &sender, &plain, egress)
+                    .send_plain(ip, index, sender.open, &plain, egress)
                     .err()
                     .map(|Busy| plain.into()),
                 PlainStep::Nothing => return Turn::Over,
@@ -178,7 +245,18 @@ impl Tcp<'_> {
         Turn::More
     }
 
-    /// What connection `sender.index` sends next, if that is plain.
+    /// Whether connection `index` sends plainly in this turn.
+    #[inline]
+    fn sends_plainly(&self, index: u32) -> bool {
+        #[cfg(test)]
+        if self.sends_long {
+            return false;
+        }
+        self.record(index).tcp.sends_plainly()
+    }
+
+    /// What connection `sender.index`, which sends plainly, sends next.
+    #[inline]
     fn next_plain(
         &mut self,
         ip: &mut Ip,
@@ -186,10 +264,6 @@ impl Tcp<'_> {
         sender: &mut Sender,
         egress: &dyn Egress,
     ) -> PlainStep {
-        #[cfg(test)]
-        if self.sends_long {
-            return PlainStep::GoesLong;
-        }
         let has_data = self.record(sender.index).tcp.has_data_to_send();
         let limits = has_data.then(|| self.limits_of(ip, now, sender, egress));
         self.fly(sender.index, |record, blocks| {
@@ -207,39 +281,52 @@ impl Tcp<'_> {
         if let Some(limits) = sender.limits {
             return limits;
         }
-        let interface = sender.envelope.as_ref().map(|envelope| envelope.interface);
+        let interface = sender.open.map(|(interface, _)| interface);
         let limits = self.limits(ip, now, sender.index, interface, egress);
         *sender.limits.insert(limits)
     }
 
+    #[inline]
     fn send_plain(
         &mut self,
         ip: &mut Ip,
-        sender: &Sender,
+        index: u32,
+        open: Option<(InterfaceId, ethernet::Address)>,
         plain: &PlainTransmit,
         egress: &mut dyn Egress,
     ) -> Result<(), Busy> {
-        let Some(envelope) = &sender.envelope else {
+        let Some((interface, hardware)) = open else {
             ip.link.counters.ip_out_discards += 1;
             return Ok(());
         };
-        let record = &mut self.connections[at(sender.index)];
-        let envelope = Envelope {
-            identification: record.identification,
-            ..*envelope
+        let record = &mut self.connections[at(index)];
+        let way = Way {
+            connection: index,
+            interface,
+            hardware,
+            generation: ip.link.interfaces.generation(),
         };
+        let make = || {
+            let envelope = envelope(record, interface, hardware);
+            ip.link.template(&envelope)
+        };
+        let template = self.templates.of(&way, record, make);
+        let start = u16::try_from(template.tcp_at()).expect("invariant: behind two headers");
         let ports = [record.tuple.local_port(), record.tuple.remote_port()];
-        let payload = payload_of(record, sender.index, plain.offset, plain.len);
-        let emit = |out: &mut [u8]| plain.header.emit(ports, out);
-        ip.link.send_tcp(
-            &envelope,
-            emit,
-            payload,
-            plain.len,
-            plain.segment_size,
-            egress,
-        )?;
-        note_packets(record, plain.len, plain.segment_size);
+        let frame = Frame {
+            interface,
+            headers: template.emit(record.identification, ports, &plain.header, at(plain.len)),
+            payload: payload_of(record, index, plain.offset, plain.len),
+            checksum: Some(PartialChecksum {
+                start,
+                offset: wire::tcp::CHECKSUM_OFFSET,
+            }),
+            segment_size: plain.segment_size,
+        };
+        egress.transmit(&frame)?;
+        let packets = segments(plain.len, plain.segment_size);
+        ip.link.count_segments(packets);
+        note_packets(record, packets);
         Ok(())
     }
 
@@ -251,11 +338,12 @@ impl Tcp<'_> {
         transmit: &Transmit,
         egress: &mut dyn Egress,
     ) -> Result<(), Busy> {
-        let Some(envelope) = &sender.envelope else {
+        let Some((interface, hardware)) = sender.open else {
             ip.link.counters.ip_out_discards += 1;
             return Ok(());
         };
-        self.send_from(ip, now, sender.index, envelope, transmit, egress)
+        let envelope = envelope(self.record(sender.index), interface, hardware);
+        self.send_from(ip, now, sender.index, &envelope, transmit, egress)
     }
 
     /// How large segments of connection `index` may be; without an interface they are lost anyway.
@@ -312,25 +400,6 @@ impl Tcp<'_> {
         }
     }
 
-    fn envelope(
-        &self,
-        index: u32,
-        interface: InterfaceId,
-        hardware: wire::ethernet::Address,
-    ) -> Envelope {
-        let record = self.record(index);
-        Envelope {
-            interface,
-            hardware,
-            source: record.tuple.local(),
-            destination: record.tuple.remote(),
-            ttl: record.ttl,
-            tos: record.tos,
-            identification: record.identification,
-            flow_label: record.flow_label,
-        }
-    }
-
     fn send_from(
         &mut self,
         ip: &mut Ip,
@@ -363,7 +432,7 @@ impl Tcp<'_> {
         let emit = |out: &mut [u8]| header.emit(out);
         ip.link
             .send_tcp(envelope, emit, payload, len, segment_size, egress)?;
-        note_packets(record, len, segment_size);
+        note_packets(record, segments(len, segment_size));
         Ok(())
     }
 
@@ -395,8 +464,27 @@ fn payload_of(record: &ConnectionRecord, index: u32, offset: u64, len: u32) -> P
     }
 }
 
+/// Where a connection's packets go and what their IP headers say.
+fn envelope(
+    record: &ConnectionRecord,
+    interface: InterfaceId,
+    hardware: ethernet::Address,
+) -> Envelope {
+    Envelope {
+        interface,
+        hardware,
+        source: record.tuple.local(),
+        destination: record.tuple.remote(),
+        ttl: record.ttl,
+        tos: record.tos,
+        identification: record.identification,
+        flow_label: record.flow_label,
+    }
+}
+
 /// A path that clears DF and fragments must not mix up our packets (RFC 6864 §5.3).
-fn note_packets(record: &mut ConnectionRecord, len: u32, segment_size: Option<u16>) {
-    let packets = u16::try_from(segments(len, segment_size)).unwrap_or(1);
+#[inline]
+fn note_packets(record: &mut ConnectionRecord, packets: u32) {
+    let packets = u16::try_from(packets).unwrap_or(1);
     record.identification = record.identification.wrapping_add(packets);
 }

@@ -425,9 +425,7 @@ impl<'m> Node<'m> {
     pub fn read(&mut self, now: Instant, owner: u64) {
         let id = self.id(owner);
         if let Ok(view) = self.stack.view(id) {
-            self.stack
-                .consumed(now, id, view.readable_end, &mut self.host)
-                .unwrap();
+            self.stack.consumed(now, id, view.readable_end).unwrap();
         }
     }
 

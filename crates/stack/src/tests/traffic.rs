@@ -419,7 +419,7 @@ fn rows_count_what_they_hold() {
         "beyond the window"
     );
     assert_eq!(
-        pair.nodes[0].stack.consumed(now, id, 1, host),
+        pair.nodes[0].stack.consumed(now, id, 1),
         Err(Error::InvalidArgument),
         "never received"
     );

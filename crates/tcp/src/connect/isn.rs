@@ -1,9 +1,11 @@
 //! Initial sequence numbers (RFC 6528 §3): a 4 µs clock plus a keyed hash of the four-tuple.
 
 use crate::{seq::SeqNumber, time::Instant};
-use core::hash::Hasher as _;
 use core::net::SocketAddr;
 use siphasher::sip::SipHasher24;
+
+/// A purpose, two addresses, two ports.
+const HASHED_MAX: usize = 9 + 2 * (16 + 2);
 
 /// The initial sequence number of a connection from `local` to `remote` opened at `now`.
 ///
@@ -28,16 +30,22 @@ pub fn timestamp_offset(secret: &[u8; 16], local: SocketAddr, remote: SocketAddr
 }
 
 fn keyed_hash(secret: &[u8; 16], purpose: &[u8], local: SocketAddr, remote: SocketAddr) -> u32 {
-    let mut hasher = SipHasher24::new_with_key(secret);
-    hasher.write(purpose);
+    let mut bytes = [0; HASHED_MAX];
+    let mut len = 0;
+    let mut add = |part: &[u8]| {
+        bytes[len..len + part.len()].copy_from_slice(part);
+        len += part.len();
+    };
+    add(purpose);
     for address in [local, remote] {
         match address {
-            SocketAddr::V4(v4) => hasher.write(&v4.ip().octets()),
-            SocketAddr::V6(v6) => hasher.write(&v6.ip().octets()),
+            SocketAddr::V4(v4) => add(&v4.ip().octets()),
+            SocketAddr::V6(v6) => add(&v6.ip().octets()),
         }
-        hasher.write_u16(address.port());
+        add(&address.port().to_ne_bytes());
     }
-    let [a, b, c, d, ..] = hasher.finish().to_le_bytes();
+    let hash = SipHasher24::new_with_key(secret).hash(&bytes[..len]);
+    let [a, b, c, d, ..] = hash.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
 }
 

@@ -51,7 +51,7 @@ pub enum PlainStep {
 }
 
 impl Connection {
-    /// The next segment, if all that leaves is plain. `limits` are needed by a connection with
+    /// The next segment of a connection with [`Self::sends_plainly`], if it is plain. `limits` are needed by one with
     /// [`Self::has_data_to_send`].
     #[inline]
     pub fn poll_plain(
@@ -60,9 +60,6 @@ impl Connection {
         limits: Option<&TransmitLimits>,
         pool: &mut dyn FlightPool,
     ) -> PlainStep {
-        if !self.sends_plainly() {
-            return PlainStep::GoesLong;
-        }
         if self.has_data_to_send() {
             if self.snd.max >= self.snd.end() {
                 self.note_all_out();
@@ -80,14 +77,25 @@ impl Connection {
         if !self.rcv.ack_now {
             return PlainStep::Nothing;
         }
-        let transmit = PlainTransmit {
+        PlainStep::Leaves(self.take_ack(now))
+    }
+
+    /// Whether an ACK is due at once.
+    #[inline]
+    pub fn owes_ack(&self) -> bool {
+        self.rcv.ack_now
+    }
+
+    /// The ACK that leaves now, of a connection with [`Self::only_acknowledges`] that owes one.
+    #[inline]
+    pub fn take_ack(&mut self, now: Instant) -> PlainTransmit {
+        self.counters.count_out(0, None);
+        PlainTransmit {
             header: self.plain_header(now, self.snd.max, false),
             offset: 0,
             len: 0,
             segment_size: None,
-        };
-        self.counters.count_out(0, None);
-        PlainStep::Leaves(transmit)
+        }
     }
 
     /// Whether something that was written is not acknowledged.
@@ -96,8 +104,15 @@ impl Connection {
         self.snd.end() > self.snd.una
     }
 
+    /// Whether a plain ACK is all that can leave.
     #[inline]
-    fn sends_plainly(&self) -> bool {
+    pub fn only_acknowledges(&self) -> bool {
+        !self.has_data_to_send() && self.sends_plainly()
+    }
+
+    /// Whether what leaves is plain, until something arrives, a timer fires or the program asks for something.
+    #[inline]
+    pub fn sends_plainly(&self) -> bool {
         let Self { snd, rcv, .. } = self;
         self.state == State::Established
             && self.recovery.phase == Phase::Open
@@ -114,6 +129,7 @@ impl Connection {
             && self.pacing_rate().is_none()
     }
 
+    #[inline]
     fn plain_stretch(&mut self, now: Instant, stretch: Stretch, segment: u64) -> PlainTransmit {
         let Stretch { start, end } = stretch;
         let is_train = end - start > segment;
@@ -132,6 +148,7 @@ impl Connection {
         }
     }
 
+    #[inline]
     fn plain_header(&mut self, now: Instant, position: u64, is_pushed: bool) -> Plain {
         let header = Plain {
             seq: self.snd.space.wire(position),

@@ -112,6 +112,7 @@ impl Sent {
         self.large_table(pool)
     }
 
+    #[inline(never)]
     fn large_table<'a>(&'a mut self, pool: &'a mut dyn FlightPool) -> Table<'a> {
         if self.block == 0 {
             self.move_out(pool);

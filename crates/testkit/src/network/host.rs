@@ -201,7 +201,7 @@ impl<'m> Host<'m> {
         };
         let Self { stack, program, .. } = self;
         if let Some(end) = program.read(now_us, &view) {
-            let done = stack.consumed(now, id, end, program);
+            let done = stack.consumed(now, id, end);
             program.note("consumed", done.is_ok());
         }
         if let Some(end) = program.write(now_us, &view) {

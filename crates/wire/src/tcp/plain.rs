@@ -24,6 +24,9 @@ const STAMPED: u8 = 8 << 4;
 const STAMPED_LEN: usize = Header::LEN + options::ALIGNED_TIMESTAMPS_LEN;
 
 impl Plain {
+    /// The longest such header, bytes.
+    pub const MAX_LEN: usize = STAMPED_LEN;
+
     /// The header with the payload; `None`: it is another one, or none at all.
     #[must_use]
     #[inline]

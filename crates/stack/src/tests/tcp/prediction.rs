@@ -157,7 +157,37 @@ impl<'m> World<'m> {
                 self.node.close(now, owner);
             }
             14 => self.node.timers(now),
-            _ => self.moves(a),
+            _ if a.is_multiple_of(2) => self.moves(a / 2),
+            _ => self.headers_change(a / 2),
+        }
+    }
+
+    /// What leaves has other headers from now on: of the device, of the neighbour, or as a program asks for.
+    fn headers_change(&mut self, how: u8) {
+        let (now, is_other) = (self.now, how.is_multiple_of(8));
+        let stack = &mut self.node.stack;
+        match how % 3 {
+            0 => {
+                let device = hardware(if is_other { 99 } else { ME });
+                stack.exchange_device(now, NIC, device).unwrap();
+            }
+            1 => {
+                let station = hardware(if is_other { 98 } else { PEER });
+                for peer in [IpAddr::from(ip(PEER)), PEER6.into()] {
+                    stack.set_neighbour(now, NIC, peer, Some(station)).unwrap();
+                }
+            }
+            _ => {
+                let Some(&owner) = self.accepted.first() else {
+                    return;
+                };
+                let options = IpOptions {
+                    ttl: how,
+                    tos: how & 0xfc,
+                };
+                let id = self.node.id(owner);
+                let _ = self.node.stack.set_ip_options(id, options);
+            }
         }
     }
 
