@@ -59,6 +59,7 @@ impl Tcp<'_> {
     }
 
     /// Acts on the events of connection `index`, whose state was `before`.
+    #[inline]
     pub(crate) fn apply(
         &mut self,
         ip: &mut Ip,

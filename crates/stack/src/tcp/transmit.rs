@@ -56,12 +56,7 @@ impl Tcp<'_> {
         budget: usize,
     ) -> usize {
         let mut sent = 0;
-        if let Some(refused) = self.refused.take()
-            && self
-                .send_refused(ip, now, &refused, &mut sent, egress)
-                .is_err()
-        {
-            self.refused = Some(refused);
+        if self.refused.is_some() && self.send_refused(ip, now, &mut sent, egress).is_err() {
             return sent;
         }
         while sent < budget {
@@ -89,14 +84,18 @@ impl Tcp<'_> {
         sent
     }
 
+    /// Sends the segment that the interface has refused before, if it still may; refused again, it is kept.
+    #[cold]
     fn send_refused(
         &mut self,
         ip: &mut Ip,
         now: Instant,
-        refused: &Refused,
         sent: &mut usize,
         egress: &mut dyn Egress,
     ) -> Result<(), Busy> {
+        let Some(refused) = self.refused.take() else {
+            return Ok(());
+        };
         let index = refused.connection.index;
         let record = self.record(index);
         if record.generation != refused.connection.generation
@@ -109,7 +108,11 @@ impl Tcp<'_> {
             ip.gate(now, at(index), &self.connections[at(index)].tuple)
         {
             let envelope = envelope(self.record(index), interface, hardware);
-            self.send_from(ip, now, index, &envelope, &refused.transmit, egress)?;
+            let done = self.send_from(ip, now, index, &envelope, &refused.transmit, egress);
+            if done.is_err() {
+                self.refused = Some(refused);
+                return done;
+            }
             *sent += 1;
         }
         Ok(())

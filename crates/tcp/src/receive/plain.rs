@@ -21,15 +21,18 @@ impl Connection {
         if self.is_next_in_order(plain, payload.len())
             && let Some(ack) = self.snd.space.position(plain.ack, self.snd.una)
         {
-            if ack == self.snd.una && !payload.is_empty() && self.is_same_window(plain) {
+            let is_data_alone =
+                ack == self.snd.una && !payload.is_empty() && self.is_same_window(plain);
+            let is_news = ack > self.snd.una && ack <= self.snd.max;
+            if is_data_alone || is_news && self.is_calm() && !self.more_follows {
                 self.note_arrival(now, plain, payload.len());
-                self.snd.window_seq = self.rcv.nxt;
-                self.snd.window_ack = ack;
-                return self.take_next_data(now, plain, payload, window);
-            }
-            if ack > self.snd.una && ack <= self.snd.max && self.is_calm() && !self.more_follows {
-                self.note_arrival(now, plain, payload.len());
-                let events = self.handle_calm_ack(now, plain, ack, window.flights());
+                let events = if is_data_alone {
+                    self.snd.window_seq = self.rcv.nxt;
+                    self.snd.window_ack = ack;
+                    Events::empty()
+                } else {
+                    self.handle_calm_ack(now, plain, ack, window.flights())
+                };
                 if payload.is_empty() {
                     return events;
                 }

@@ -17,8 +17,8 @@ impl Connection {
 
     /// Right edge that the space allows, moved only in worthwhile steps and never back
     /// (RFC 9293 §3.8.6.2.2: silly window avoidance).
-    fn next_edge(&self) -> u64 {
-        let capacity = self.receive_capacity();
+    #[inline]
+    fn next_edge(&self, capacity: u64) -> u64 {
         let target = self.rcv.consumed + capacity;
         let step = (capacity / 2).min(u64::from(self.rcv.segment_payload));
         if target >= self.rcv.advertised_edge + step {
@@ -29,8 +29,9 @@ impl Connection {
     }
 
     /// The window field of the next segment; remembers what it promises.
+    #[inline]
     pub(crate) fn take_window_field(&mut self) -> u16 {
-        let edge = self.next_edge();
+        let edge = self.next_edge(self.receive_capacity());
         let window = edge.saturating_sub(self.rcv.nxt);
         let field = u16::try_from(window >> self.rcv.window_shift).unwrap_or(u16::MAX);
         let promised = self.rcv.nxt + (u64::from(field) << self.rcv.window_shift);
@@ -59,11 +60,12 @@ impl Connection {
             return false;
         }
         let left = self.rcv.advertised_edge.saturating_sub(self.rcv.nxt);
-        if 2 * left > self.receive_capacity() {
+        let capacity = self.receive_capacity();
+        if 2 * left > capacity {
             return false;
         }
         // At most half is left and it would at least double.
-        let due = self.next_edge().saturating_sub(self.rcv.nxt) >= (2 * left).max(1);
+        let due = self.next_edge(capacity).saturating_sub(self.rcv.nxt) >= (2 * left).max(1);
         self.rcv.ack_now |= due;
         due
     }
