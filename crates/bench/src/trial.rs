@@ -331,7 +331,7 @@ impl Server {
 
     /// The engine beside it.
     pub fn engine_pid(&self) -> Option<u32> {
-        self.engine.as_ref().map(Program::pid)
+        self.engine.as_ref().map(Program::serving_pid)
     }
 }
 

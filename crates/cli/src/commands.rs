@@ -17,6 +17,7 @@ mod status;
 mod top;
 mod transfer;
 mod ui;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ pub enum Command {
     Top(top::Arguments),
     Capture(capture::Arguments),
     Metrics(metrics::Arguments),
+    Upgrade(upgrade::Arguments),
     Bench(bench::Arguments),
     Ping(meter::ping::Arguments),
     Echo(meter::echo::Arguments),
@@ -62,6 +64,7 @@ impl Command {
             Self::Stacks(arguments) => stacks::execute(&arguments),
             Self::Explain(arguments) => explain::execute(&arguments),
             Self::Metrics(arguments) => metrics::execute(arguments),
+            Self::Upgrade(arguments) => upgrade::execute(&arguments),
             Self::Top(arguments) => top::execute(arguments),
             Self::Capture(arguments) => capture::execute(&arguments),
             Self::Lab(arguments) => lab::execute(arguments),

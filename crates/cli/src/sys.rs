@@ -165,6 +165,145 @@ pub fn unblock_signals() {
     }
 }
 
+/// Signals that wait until this process asks for them: its children's ends, and what asks it to end.
+pub struct HeldBack {
+    signals: libc::sigset_t,
+    before: libc::sigset_t,
+}
+
+/// Holds them back, for this process's only thread.
+pub fn hold_signals_back() -> io::Result<HeldBack> {
+    let all = [
+        libc::SIGCHLD,
+        libc::SIGTERM,
+        libc::SIGINT,
+        libc::SIGHUP,
+        libc::SIGUSR1,
+    ];
+    // SAFETY: both sets are locals; the first is made empty before it is used, and the call fills the second.
+    unsafe {
+        let (mut signals, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigemptyset(&raw mut signals);
+        for signal in all {
+            libc::sigaddset(&raw mut signals, signal);
+        }
+        if libc::sigprocmask(libc::SIG_BLOCK, &raw const signals, &raw mut before) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(HeldBack { signals, before })
+    }
+}
+
+impl HeldBack {
+    /// The next one, and the process and user that sent it by kill(2), of whom the kernel tells; 0: another way.
+    pub fn wait(&self) -> io::Result<(libc::c_int, libc::pid_t, libc::uid_t)> {
+        loop {
+            // SAFETY: both are valid, and all zero is a valid value of the second, which the call fills.
+            let (signal, info) = unsafe {
+                let mut info: libc::siginfo_t = std::mem::zeroed();
+                let signal = libc::sigwaitinfo(&raw const self.signals, &raw mut info);
+                (signal, info)
+            };
+            if signal > 0 && info.si_code == libc::SI_USER {
+                // SAFETY: a signal that kill(2) has sent has both.
+                return Ok(unsafe { (signal, info.si_pid(), info.si_uid()) });
+            }
+            if signal > 0 {
+                return Ok((signal, 0, 0));
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+impl HeldBack {
+    /// Signals come as they did before.
+    pub fn let_go(&self) {
+        // SAFETY: the set came from the kernel.
+        unsafe {
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut());
+        }
+    }
+}
+
+/// fork(2), of a process that has one thread; in the child `None`.
+pub fn fork() -> io::Result<Option<rustix::process::Pid>> {
+    // SAFETY: no other thread holds a lock that the child could need.
+    match unsafe { libc::fork() } {
+        0 => Ok(None),
+        child if child > 0 => Ok(rustix::process::Pid::from_raw(child)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A few bytes that a process shares with those that it forks, who leave something there before they end.
+pub struct Shared(*mut u8);
+
+impl Shared {
+    /// How many.
+    pub const BYTES: usize = 4096;
+
+    /// All zero.
+    pub fn new() -> io::Result<Self> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        let base =
+            unsafe { mmap_anonymous(ptr::null_mut(), Self::BYTES, access, MapFlags::SHARED) }?;
+        Ok(Self(base.cast()))
+    }
+
+    /// Leaves as much of `bytes` as there is room for.
+    pub fn put(&self, bytes: &[u8]) {
+        let len = bytes.len().min(Self::BYTES);
+        // SAFETY: the mapping has so many bytes and is never undone; whoever reads them waits for this process's end.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.0, len) };
+    }
+
+    /// What is there, up to the first zero.
+    pub fn bytes(&self) -> Vec<u8> {
+        // SAFETY: as above.
+        let all = unsafe { std::slice::from_raw_parts(self.0, Self::BYTES) };
+        all.iter().copied().take_while(|byte| *byte != 0).collect()
+    }
+}
+
+/// Whether descriptors of these numbers stay open where this process executes another program.
+pub fn keep_over_exec(numbers: &[RawFd], keep: bool) {
+    let flags = if keep { 0 } else { libc::FD_CLOEXEC };
+    for number in numbers {
+        // SAFETY: the call takes a number; of one that is not open it says EBADF.
+        unsafe { libc::fcntl(*number, libc::F_SETFD, flags) };
+    }
+}
+
+/// Starts a child that shares this process's descriptors, and dies with it; in the child `None`, and it hears signals as they
+/// were heard before. This process must have one thread.
+pub fn start_beside(signals: &HeldBack) -> io::Result<Option<rustix::process::Pid>> {
+    let parent = rustix::process::getpid();
+    let flags = libc::c_long::from(libc::CLONE_FILES | libc::SIGCHLD);
+    let nothing: libc::c_long = 0;
+    // SAFETY: as fork(2), with a copy of this memory and stack, but for the descriptors, which both have; the C library keeps
+    // no number of this thread that it would use in the child, and no other thread holds a lock.
+    let child =
+        unsafe { libc::syscall(libc::SYS_clone, flags, nothing, nothing, nothing, nothing) };
+    match libc::pid_t::try_from(child) {
+        Ok(0) => {
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+            if rustix::process::getppid() != Some(parent) {
+                return Err(io::Error::from(io::ErrorKind::BrokenPipe));
+            }
+            signals.let_go();
+            Ok(None)
+        }
+        Ok(child) if child > 0 => Ok(rustix::process::Pid::from_raw(child)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Ignores signals, also in what this process starts.
 pub fn ignore_signals(signals: &[libc::c_int]) -> io::Result<()> {
     for &signal in signals {

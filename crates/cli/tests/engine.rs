@@ -211,10 +211,13 @@ fn a_control_socket_with_a_path_is_removed_at_the_end_and_replaced_after_a_crash
 fn an_engine_that_hangs_is_an_error_and_not_a_wait() {
     let lab = two_hosts("hangs");
     let engine = engine(&lab, &[]);
-    engine.signal(rustix::process::Signal::STOP).unwrap();
+    let serving = i32::try_from(engine.serving_pid()).unwrap();
+    let serving = rustix::process::Pid::from_raw(serving).unwrap();
+    let signal = |signal| rustix::process::kill_process(serving, signal).unwrap();
+    signal(rustix::process::Signal::STOP);
     let error = refused(&lab, &["status"]);
     assert!(error.contains("does not answer"), "{error}");
-    engine.signal(rustix::process::Signal::CONT).unwrap();
+    signal(rustix::process::Signal::CONT);
     ok(&lab, &["status"]);
 }
 

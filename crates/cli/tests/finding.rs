@@ -109,7 +109,8 @@ fn an_engine_that_run_started_is_found_without_its_name() {
     }
 
     // One that is stopped keeps nobody waiting.
-    let stopped = rustix::process::Pid::from_raw(i32::try_from(other.pid()).unwrap()).unwrap();
+    let stopped =
+        rustix::process::Pid::from_raw(i32::try_from(other.serving_pid()).unwrap()).unwrap();
     rustix::process::kill_process(stopped, rustix::process::Signal::STOP).unwrap();
     let status = json(&lab, &["status", "--json"]);
     let silent = &status["engines"][1];

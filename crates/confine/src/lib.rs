@@ -111,6 +111,12 @@ pub fn apply(needs: &Needs) -> &'static Protections {
     })
 }
 
+/// For a process that keeps its rights: nobody without CAP_SYS_PTRACE reads its memory or takes its descriptors. Where that cannot
+/// be had [`apply`] names it.
+pub fn be_undumpable() {
+    let _ = capability::be_undumpable();
+}
+
 /// What [`apply`] did; `None`: it was not called.
 pub fn applied() -> Option<&'static Protections> {
     APPLIED.get()

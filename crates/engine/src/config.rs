@@ -4,7 +4,7 @@ use core::net::{IpAddr, Ipv4Addr};
 use core::str::FromStr;
 use hostif::Layout;
 use nic::sharing::Claims;
-use rustix::fd::OwnedFd;
+use rustix::fd::{OwnedFd, RawFd};
 use stack::{FastOpenModes, InterfaceAddress, Offers, SynCookies};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -91,6 +91,13 @@ pub struct Limits {
     pub ephemeral_ports: (u16, u16),
 }
 
+impl Limits {
+    /// Sockets of all kinds together.
+    pub(crate) fn rows(&self) -> usize {
+        self.connections + self.listeners + self.datagrams + self.sessions
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -121,6 +128,57 @@ pub struct ProcessHooks {
     pub protections: Option<fn() -> serde_json::Value>,
     /// Called each second by each core.
     pub look_after: Option<fn()>,
+}
+
+/// What outlives an engine's process: docs/decisions/0067-state-that-outlives-its-engine.md.
+#[derive(Clone, Debug)]
+pub struct KeptState {
+    /// The file with its state.
+    pub state: Arc<OwnedFd>,
+    /// The keeper's process.
+    pub keeper: u32,
+    /// Where programs attach.
+    pub listener: Arc<OwnedFd>,
+    /// Another engine was there before, and this one goes on where it stopped, with the descriptors that it had open.
+    pub goes_on: bool,
+    /// What engines before this one have left open, as its process found it before it opened anything.
+    pub left: Vec<RawFd>,
+    /// `CLOCK_MONOTONIC` when the engine before had ended, nanoseconds.
+    pub stopped_ns: u64,
+    /// What became of the engines before, for reports.
+    pub history: History,
+}
+
+/// What became of the engines before this one, for reports.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct History {
+    /// When the first began to serve, seconds since 1970.
+    pub since_s: u64,
+    /// Ends that nobody asked for, after which the next one went on.
+    pub restarts: u32,
+    /// Times that another build took over.
+    pub upgrades: u32,
+    /// Times that another build did not live, and this one went on.
+    pub failed_upgrades: u32,
+    /// When one of these happened last, seconds since 1970.
+    pub last_s: Option<u64>,
+    /// From the end of the engine before until this one served, microseconds.
+    pub pause_us: Option<u64>,
+}
+
+impl History {
+    /// As reports have it.
+    pub(crate) fn to_json(self) -> serde_json::Value {
+        serde_json::json!({
+            "pid": std::process::id(),
+            "since_s": self.since_s,
+            "restarts": self.restarts,
+            "upgrades": self.upgrades,
+            "failed_upgrades": self.failed_upgrades,
+            "last_s": self.last_s,
+            "pause_us": self.pause_us,
+        })
+    }
 }
 
 /// What an engine is started with, besides its driver.
@@ -185,6 +243,8 @@ pub struct Config {
     pub lost_log_lines: Arc<AtomicU64>,
     /// The state of an engine that has ended, whose connections this one has to reset ([`crate::reset_left`]).
     pub left: Option<Arc<OwnedFd>>,
+    /// What a keeper process holds for this engine and those that come after it.
+    pub kept: Option<KeptState>,
     /// Of the process around the engine.
     pub process: ProcessHooks,
 }
@@ -239,6 +299,7 @@ impl Config {
             access: hostif::control::SocketAccess::default(),
             user_share_percent: USER_SHARE_PERCENT,
             left: None,
+            kept: None,
             process: ProcessHooks::default(),
         }
     }

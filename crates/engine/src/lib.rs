@@ -17,7 +17,7 @@
 //! | `orphans.rs` | sockets that no session holds, whose descriptors are open somewhere |
 //! | `state/` | the tables, in one memory file |
 //!
-//! One core serves one driver queue. A second process that takes over is not here yet.
+//! One core serves one driver queue. Whoever goes on in another process finds what it needs in `state/` (`core/resume.rs`).
 
 mod byte_channels;
 mod config;
@@ -46,12 +46,15 @@ pub mod sysctl;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Address, Config, Limits, ProcessHooks, Sharing, USER_SHARE_PERCENT};
+pub use config::{
+    Address, Config, History, KeptState, Limits, ProcessHooks, Sharing, USER_SHARE_PERCENT,
+};
 pub use core::EngineCore;
 pub use inline::{Inline, Kept, Watched};
 pub use local_peers::LocalPeerDriver;
 pub use process::left::reset_left;
-pub use process::run::Engine;
+pub use process::resume::{check_state, clock_ns, open_descriptors};
+pub use process::run::{Engine, open_control_socket};
 pub use shards::steering::core_of_frame;
 pub use sockets::rows::SOCKET_ROW_BYTES;
 pub use sockets::user_buffer::UserBuffer;

@@ -8,6 +8,7 @@
 use crate::programs::Answered;
 use crate::programs::session::Session;
 use crate::programs::users::{ProgramFd, Users};
+use crate::sockets::rows::{Kind, Marks};
 use crate::sockets::{Identity, Sockets};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +16,11 @@ use hostif::SocketId;
 use hostif::control::{Adopted, Reply};
 use hostif::id::IdSet;
 use rustix::event::epoll;
-use rustix::fd::{AsRawFd as _, OwnedFd};
+use rustix::fd::{AsRawFd as _, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use stack::Stack;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tcp::{Duration, Instant};
 
@@ -79,7 +81,7 @@ impl Orphans {
         let backing = descriptors.into_iter().next().ok_or_else(unknown)?;
         let identity = Identity::of(&*backing).map_err(|_| unknown())?;
         let row = sockets.backed_by(identity).ok_or_else(unknown)?;
-        let is_orphan = sockets.companion(row).is_orphan;
+        let is_orphan = sockets.has(row, Marks::ORPHAN);
         // One that its last holder has closed is on its way out.
         if !is_orphan && sockets.holders(row).is_empty() {
             return Err(unknown());
@@ -94,12 +96,12 @@ impl Orphans {
             return Err((Errno::ACCESS, text));
         }
         if session.sockets.insert(row) {
-            sockets.companion(row).holders.push(slot);
+            sockets.hold(row, slot);
         }
-        let companion = sockets.companion(row);
-        companion.is_shared = true;
-        if core::mem::take(&mut companion.is_orphan) {
-            companion.backing = Some(backing);
+        sockets.set_mark(row, Marks::SHARED, true);
+        if is_orphan {
+            sockets.set_mark(row, Marks::ORPHAN, false);
+            sockets.keep_backing(row, Some(backing));
             self.forget_orphan(id);
         }
         let adopted = Adopted {
@@ -131,15 +133,15 @@ impl Orphans {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map(hostif::host_hooks::relocate_fd);
         let (mut entries, mut closed) = (Vec::new(), Vec::new());
         for row in rows {
-            let backing = sockets.companion(row).backing.take();
+            let backing = sockets.take_backing(row);
             match (&set, backing, sockets.id(row)) {
-                (Ok(_), Some(backing), Some(id)) if room > 0 => {
+                (Ok(set), Some(backing), Some(id)) if room > 0 => {
                     room -= 1;
-                    sockets.companion(row).is_orphan = true;
+                    sockets.make_orphan(row, set);
                     entries.push((id, backing));
                 }
                 (_, backing, _) => {
-                    sockets.companion(row).backing = backing;
+                    sockets.keep_backing(row, backing);
                     closed.push(row);
                 }
             }
@@ -172,6 +174,36 @@ impl Orphans {
         closed
     }
 
+    /// After a restart: sockets that were without a session, with the sets that show their descriptors.
+    pub(crate) fn resume(&mut self, now: Instant, sockets: &mut Sockets) {
+        let orphans = (0..sockets.used()).filter(|row| sockets.has(*row, Marks::ORPHAN));
+        let orphans = orphans.filter(|row| sockets.row(*row).kind != Kind::Free);
+        let mut sets: BTreeMap<Option<RawFd>, Vec<SocketId>> = BTreeMap::new();
+        for row in orphans {
+            let set = sockets.row(row).backing.number();
+            sets.entry(set).or_default().extend(sockets.id(row));
+        }
+        for (set, ids) in sets {
+            // Without the set nobody knows of a descriptor: an empty one says that all are closed.
+            let set = set
+                .and_then(crate::state::take)
+                .or_else(|| epoll::create(epoll::CreateFlags::CLOEXEC).ok());
+            self.batches.extend(set.map(|set| OrphanBatch {
+                set: Arc::new(set),
+                is_entered: Arc::new(AtomicBool::new(true)),
+                sockets: ids,
+                since: now,
+                next_look: now,
+                pause: FIRST_PAUSE,
+            }));
+        }
+    }
+
+    /// The numbers of the sets.
+    pub(crate) fn sets(&self) -> impl Iterator<Item = RawFd> {
+        self.batches.iter().map(|batch| batch.set.as_raw_fd())
+    }
+
     /// Looks at all of them the next time.
     pub(crate) fn hurry(&mut self, now: Instant) {
         for batch in &mut self.batches {
@@ -202,7 +234,7 @@ impl Orphans {
                     return true;
                 }
                 if let Some(row) = sockets.row_of(id.to_bits()) {
-                    sockets.companion(row).is_orphan = false;
+                    sockets.end_orphan(row);
                     closed.push(row);
                 }
                 false
@@ -223,7 +255,7 @@ impl Orphans {
         if let Some((local, _)) = ends {
             let own = self.users.user(rustix::process::geteuid().as_raw());
             let socket = bound_to(local).ok().zip(own.ok());
-            sockets.companion(row).backing = socket.map(|(socket, own)| own.keep(socket));
+            sockets.keep_backing(row, socket.map(|(socket, own)| own.keep(socket)));
         }
     }
 

@@ -58,7 +58,7 @@ pub use holders::{Holders, Transport};
 pub use id::SocketId;
 pub use layout::{Layout, RingEntries};
 #[cfg(not(loom))]
-pub use region::{HeaderPlace, Region};
+pub use region::{HeaderPlace, Region, Resumed};
 pub use ring::{Consumer, Corrupt, Producer, PushError};
 pub use steering::{CORES_MAX, Steering};
 pub use sync::doorbell::{SleepWord, Sleepers};

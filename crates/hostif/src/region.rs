@@ -73,6 +73,18 @@ impl HeaderPlace {
     }
 }
 
+/// The rings of a region, as an engine goes on with them that another has used.
+pub struct Resumed {
+    /// Commands.
+    pub commands: Consumer<Command>,
+    /// Notes of bytes written.
+    pub written: Consumer<Written>,
+    /// Notes of bytes consumed.
+    pub consumed: Consumer<Consumed>,
+    /// Completions and events.
+    pub completions: Producer<Completion>,
+}
+
 /// A mapped region. Clones share the mapping.
 #[derive(Clone)]
 pub struct Region {
@@ -149,6 +161,30 @@ impl Region {
         })
     }
 
+    /// Engine: maps the region that an engine before it has made with the same layout and these numbers. What its header
+    /// page says is not asked: its program can write there.
+    pub fn adopt(
+        file: impl MemoryFile + 'static,
+        layout: Layout,
+        id: u32,
+        session: u32,
+    ) -> Result<Region, RegionError> {
+        layout.check()?;
+        let status = rustix::fs::fstat(file.as_fd())
+            .map_err(|errno| RegionError::System("inspection", errno))?;
+        if u64::try_from(status.st_size) != Ok(layout.region_bytes()) {
+            return Err(RegionError::Foreign);
+        }
+        Ok(Region {
+            mapping: Arc::new(Mapping::new(file.as_fd(), layout.windows_start())?),
+            windows: Arc::new(Windows::new(Box::new(file), &layout)),
+            headers_at: layout.headers_start(),
+            layout,
+            id,
+            session,
+        })
+    }
+
     /// The numbers behind the layout.
     #[must_use]
     pub fn layout(&self) -> &Layout {
@@ -209,6 +245,17 @@ impl Region {
     #[must_use]
     pub fn completion_producer(&self) -> Producer<Completion> {
         Producer::new(self.ring_cells(RingKind::Completion))
+    }
+
+    /// Engine: the four ends of an engine that goes on where the one before stopped.
+    #[must_use]
+    pub fn resume(&self) -> Resumed {
+        Resumed {
+            commands: Consumer::resume(self.ring_cells(RingKind::Command)),
+            written: Consumer::resume(self.ring_cells(RingKind::Send)),
+            consumed: Consumer::resume(self.ring_cells(RingKind::Receive)),
+            completions: Producer::resume(self.ring_cells(RingKind::Completion)),
+        }
     }
 
     /// Program: the filling end of the command ring.

@@ -106,6 +106,32 @@ impl<T: Descriptor> Producer<T> {
         }
     }
 
+    /// As [`Producer::new`], for whoever goes on with a ring that another has filled: behind the last slot that is
+    /// stamped. What the words say is not believed: a ring that makes no sense is at worst useless to the program that
+    /// spoilt it.
+    #[must_use]
+    pub fn resume(cells: Cells) -> Producer<T> {
+        let shape = Shape::new(cells);
+        let head = shape.cells[HEAD].load(Ordering::Acquire);
+        let is_filled = |position: u64| {
+            shape.slot(position)[STAMP].load(Ordering::Acquire) == position.wrapping_add(1)
+        };
+        let filled = (0..shape.capacity).take_while(|at| is_filled(head.wrapping_add(*at)));
+        let tail = head.wrapping_add(filled.count() as u64);
+        Producer {
+            shape,
+            tail: AtomicU64::new(tail),
+            seen_head: AtomicU64::new(head),
+            kind: PhantomData,
+        }
+    }
+
+    /// The position of the next descriptor.
+    #[must_use]
+    pub fn tail(&self) -> u64 {
+        self.tail.load(Ordering::Relaxed)
+    }
+
     /// Places a descriptor and returns its position. Ring the other side afterwards if it sleeps.
     pub fn push(&self, item: &T) -> Result<u64, PushError> {
         let position = self.reserve()?;
@@ -190,6 +216,8 @@ impl<T: Descriptor> Producer<T> {
 pub struct Consumer<T> {
     shape: Shape,
     head: u64,
+    /// As far as the producer knows.
+    released: u64,
     kind: PhantomData<fn() -> T>,
 }
 
@@ -206,8 +234,45 @@ impl<T: Descriptor> Consumer<T> {
         Consumer {
             shape: Shape::new(cells),
             head: 0,
+            released: 0,
             kind: PhantomData,
         }
+    }
+
+    /// As [`Consumer::new`], for whoever goes on with a ring that another has emptied.
+    #[must_use]
+    pub fn resume(cells: Cells) -> Consumer<T> {
+        let shape = Shape::new(cells);
+        let head = shape.cells[HEAD].load(Ordering::Acquire);
+        Consumer {
+            shape,
+            head,
+            released: head,
+            kind: PhantomData,
+        }
+    }
+
+    /// As `pop`, but the slot stays the reader's until [`Consumer::release`]: whoever goes on with the ring after a crash
+    /// reads it again.
+    pub fn read(&mut self) -> Result<Option<T>, Corrupt> {
+        match self.look(self.head) {
+            RingSlot::Ready => self.copy().map(Some),
+            RingSlot::NotYet => Ok(None),
+            RingSlot::Impossible => Err(Corrupt::Stamp),
+        }
+    }
+
+    /// All that was read is dealt with: the producer may fill the slots again.
+    pub fn release(&mut self) {
+        if self.released != self.head {
+            self.publish();
+        }
+    }
+
+    /// Position of what is read next.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.head
     }
 
     fn look(&self, position: u64) -> RingSlot {
@@ -253,15 +318,25 @@ impl<T: Descriptor> Consumer<T> {
     }
 
     fn take(&mut self) -> Result<T, Corrupt> {
+        let taken = self.copy();
+        self.publish();
+        taken
+    }
+
+    fn copy(&mut self) -> Result<T, Corrupt> {
         let mut words: Words = [0; WORDS];
         let slot = self.shape.slot(self.head);
         for (word, cell) in words.iter_mut().zip(slot).take(COPIED_WORDS) {
             *word = cell.load(Ordering::Relaxed);
         }
         self.head = self.head.wrapping_add(1);
-        // Release: the loads above come before the producer may fill the slot again.
-        self.shape.cells[HEAD].store(self.head, Ordering::Release);
         Ok(T::decode(&words)?)
+    }
+
+    fn publish(&mut self) {
+        self.released = self.head;
+        // Release: what was loaded from the slots comes before the producer may fill them again.
+        self.shape.cells[HEAD].store(self.head, Ordering::Release);
     }
 }
 

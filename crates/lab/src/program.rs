@@ -99,6 +99,11 @@ impl Program {
         self.child.id()
     }
 
+    /// Of an engine, the process that serves: see [`serving`].
+    pub fn serving_pid(&self) -> u32 {
+        serving(self.pid())
+    }
+
     /// What it wrote to standard output so far.
     pub fn stdout(&self) -> String {
         self.stdout.text()
@@ -325,6 +330,16 @@ impl Capture {
 
 fn locked(bytes: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
     bytes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The process that serves as the engine that was started as process `pid`: its only child, where it is the keeper of one, see
+/// proc_pid_task_children(5).
+pub fn serving(pid: u32) -> u32 {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = children.unwrap_or_default();
+    let mut numbers = children.split_whitespace();
+    let only = numbers.next().filter(|_| numbers.next().is_none());
+    only.and_then(|child| child.parse().ok()).unwrap_or(pid)
 }
 
 #[cfg(test)]

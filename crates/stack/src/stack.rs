@@ -62,6 +62,7 @@ impl<'m> Stack<'m> {
             udp,
             range_blocks,
             flight_blocks,
+            undo,
         } = tables;
         let rows = (slot(connections.len()), slot(time_waits.len()));
         let timers = Timers::new(rows.0, rows.1, slot(config.neighbours_max));
@@ -72,6 +73,7 @@ impl<'m> Stack<'m> {
             time_waits: (time_waits, &mut header.time_waits_used),
             ranges: (range_blocks, &mut header.range_blocks_used),
             flights: (flight_blocks, &mut header.flight_blocks_used),
+            undo,
         };
         Ok(Self {
             ip,

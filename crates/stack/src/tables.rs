@@ -8,6 +8,7 @@
 use crate::address::PackedAddress;
 use crate::config::IpOptions;
 use crate::containers::demux::FourTuple;
+use crate::containers::intrusive::at;
 use crate::error::Error;
 use crate::udp::record::UdpRecord;
 use bitflags::bitflags;
@@ -17,7 +18,7 @@ use tcp::{Instant, RangeSlot, Run, TimeWait};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Layout version of the rows; a region of another version cannot be taken over.
-pub const TABLES_VERSION: u32 = 5;
+pub const TABLES_VERSION: u32 = 6;
 /// Rows for connections unless the caller wants others.
 pub const CONNECTIONS_DEFAULT: usize = 65_536;
 /// Rows for listeners unless the caller wants others.
@@ -138,6 +139,47 @@ pub struct ConnectionRecord {
     /// IPv6 flow label (RFC 6437 §3).
     pub(crate) flow_label: u32,
     pub(crate) tcp: tcp::Connection,
+}
+
+/// A connection's row as it was before the change that is under way: what a crash interrupts has not happened. Without it
+/// a connection whose change was interrupted is given up.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct UndoRow {
+    /// Which row, plus one; 0: none yet.
+    index_plus_one: u32,
+    reserved: u32,
+    record: ConnectionRecord,
+}
+
+impl UndoRow {
+    /// Before row `index`, which is `record`, is changed.
+    #[inline]
+    pub(crate) fn keep(&mut self, index: u32, record: &ConnectionRecord) {
+        // While this is written the row is whole, and nobody asks for it.
+        self.record = *record;
+        self.index_plus_one = index.wrapping_add(1);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Undoes a change that was interrupted. What the connection was lent is forgotten: it may have been changed as well.
+    pub(crate) fn roll_back(&self, rows: &mut [ConnectionRecord]) {
+        let row = self.index_plus_one.checked_sub(1).map(at);
+        let Some(row) = row.and_then(|row| rows.get_mut(row)) else {
+            return;
+        };
+        if row.sequence.is_multiple_of(2) || self.record.sequence.wrapping_add(1) != row.sequence {
+            return;
+        }
+        let mut record = self.record;
+        record.sequence = row.sequence;
+        record.tcp.leave_block();
+        record.tcp.leave_flight_block();
+        // Whoever is stopped in here finds the row as interrupted as it was.
+        *row = record;
+        compiler_fence(Ordering::SeqCst);
+        row.sequence = row.sequence.wrapping_add(1);
+    }
 }
 
 /// A listener.
@@ -289,6 +331,8 @@ pub struct Tables<'m> {
     pub range_blocks: &'m mut [RangeBlock],
     /// Room for connections that send more than a little.
     pub flight_blocks: &'m mut [FlightBlock],
+    /// Present where connections are to survive a crash that interrupts a change of theirs.
+    pub undo: Option<&'m mut UndoRow>,
 }
 
 /// What was found.
@@ -340,6 +384,7 @@ pub struct HeapTables {
     udp: Vec<UdpRecord>,
     range_blocks: Vec<RangeBlock>,
     flight_blocks: Vec<FlightBlock>,
+    undo: Option<Box<UndoRow>>,
 }
 
 impl HeapTables {
@@ -359,6 +404,7 @@ impl HeapTables {
                 .map_err(|_| Error::NoMemory)?,
             flight_blocks: FlightBlock::new_vec_zeroed(connections.min(FLIGHT_ROOMS_DEFAULT))
                 .map_err(|_| Error::NoMemory)?,
+            undo: None,
         })
     }
 
@@ -368,6 +414,15 @@ impl HeapTables {
     /// [`Error::NoMemory`].
     pub fn with_udp(mut self, sockets: usize) -> Result<Self, Error> {
         self.udp = UdpRecord::new_vec_zeroed(sockets).map_err(|_| Error::NoMemory)?;
+        Ok(self)
+    }
+
+    /// Changes that are interrupted can be undone.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn with_undo(mut self) -> Result<Self, Error> {
+        self.undo = Some(UndoRow::new_box_zeroed().map_err(|_| Error::NoMemory)?);
         Ok(self)
     }
 
@@ -381,6 +436,7 @@ impl HeapTables {
             udp: &mut self.udp,
             range_blocks: &mut self.range_blocks,
             flight_blocks: &mut self.flight_blocks,
+            undo: self.undo.as_deref_mut(),
         }
     }
 }

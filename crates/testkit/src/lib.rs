@@ -21,7 +21,7 @@ use std::{
 
 pub use binary::{native_example, native_library, shunt};
 pub use engine_state::EngineState;
-pub use lab::{Cable, Cidr, Finished, Host, HostSpec, Lab, LabSpec, Program};
+pub use lab::{Cable, Cidr, Finished, Host, HostSpec, Lab, LabSpec, Program, serving};
 pub use witness::{Testimony, Witness, port_of};
 
 /// How long a test waits for what should take milliseconds, on a busy machine.

@@ -158,7 +158,7 @@ impl World {
         let engine = self.engine.as_ref();
         engine
             .unwrap_or_else(|| panic!("{:?} has no engine process", self.way))
-            .pid()
+            .serving_pid()
     }
 
     /// Whether everything runs on host `a`.

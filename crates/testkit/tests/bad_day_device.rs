@@ -179,7 +179,7 @@ impl Day {
         let Some(engine) = &self.engine else {
             return Duration::ZERO;
         };
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", engine.pid())).unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", engine.serving_pid())).unwrap();
         let fields: Vec<&str> = stat
             .rsplit_once(')')
             .unwrap()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use testkit::{
     steady::{Steady, undisturbed},
     world::Mode,
@@ -16,21 +16,15 @@ fn stands_still(way: Mode) {
         return;
     };
     let [mut asking, other] = [(); 2].map(|()| steady.start(0));
-    let engine = steady
-        .world
-        .engine
-        .as_ref()
-        .expect("invariant: these ways have one");
-    engine
-        .signal(Signal::STOP)
-        .unwrap_or_else(|error| panic!("{error}"));
+    let engine = i32::try_from(steady.world.engine_pid()).ok();
+    let engine = engine.and_then(Pid::from_raw);
+    let engine = engine.expect("invariant: a process has a number");
+    kill_process(engine, Signal::STOP).unwrap_or_else(|error| panic!("{error}"));
     // One more connection of a program that has some.
     asking.ask_for_another();
     // The standstill itself is what is tested: there is no condition to wait for.
     std::thread::sleep(STANDSTILL);
-    engine
-        .signal(Signal::CONT)
-        .unwrap_or_else(|error| panic!("{error}"));
+    kill_process(engine, Signal::CONT).unwrap_or_else(|error| panic!("{error}"));
     asking.wait_said("another");
     let late = steady.start(0);
     assert_eq!(late.finish(), undisturbed(2));

@@ -148,7 +148,7 @@ fn files_of_all_sizes_arrive_unharmed_and_large_ones_go_by_reference() {
         .wait_until("end of the server", PATIENCE, done)
         .unwrap();
     // The engine keeps pieces of a file mapped as long as the file is shared.
-    let maps = fs::read_to_string(format!("/proc/{}/maps", engine.pid())).unwrap();
+    let maps = fs::read_to_string(format!("/proc/{}/maps", engine.serving_pid())).unwrap();
     for (path, is_large) in paths.iter().zip(sizes.map(|len| len > 1 << 20)) {
         let is_mapped = maps.lines().any(|line| line.ends_with(path));
         assert_eq!(is_mapped, is_large, "{path}");

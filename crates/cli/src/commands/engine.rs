@@ -7,13 +7,14 @@ mod confined;
 mod dpdk;
 pub mod drivers;
 mod guard;
+pub mod keeper;
 pub mod offloads;
 mod share;
 
 use std::process::ExitCode;
 
 use anyhow::Context;
-use engine::{Config, EcnMode, Engine, FastOpenModes, SynCookies};
+use engine::{Config, EcnMode, Engine, FastOpenModes, KeptState, SynCookies};
 use hostif::Steering;
 use rustix::fd::{AsFd as _, OwnedFd};
 use tracing_subscriber::fmt::{
@@ -45,14 +46,38 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         ))?;
         return Ok(ExitCode::SUCCESS);
     }
+    let (chosen, why) = with_driver(arguments);
+    if arguments.check_state {
+        return keeper::check_state(config(&chosen)?);
+    }
+    if !keeper::is_for(&chosen) {
+        return serve(&chosen, why, None);
+    }
+    checks::check_cores(chosen.cores, chosen.driver(), &chosen.cpu)?;
+    checks::check_is_up(&chosen.nic)?;
+    checks::check_protocols(&chosen)?;
+    match keeper::begin(&chosen)? {
+        keeper::Role::Keeper(status) => Ok(status),
+        keeper::Role::Engine(kept, goes_on) => serve(&chosen, why, Some((kept, goes_on))),
+    }
+}
+
+/// The engine itself, until it ends.
+fn serve(
+    arguments: &Arguments,
+    why: Option<String>,
+    kept: Option<(KeptState, Option<String>)>,
+) -> anyhow::Result<ExitCode> {
     let stop = catch_signals()?;
     // A limit on the size of the log, a terminal that belongs to others: errors of one write, no ends or stops.
     sys::ignore_signals(&[signal_hook::consts::SIGXFSZ, signal_hook::consts::SIGTTOU])?;
     log_to_stderr(arguments.log_format)?;
     hostif::stages::begin("engine").context("noting stages")?;
-    let (arguments, why) = &with_driver(arguments);
     if let Some(why) = why {
         tracing::info!("{why}");
+    }
+    if let Some((_, Some(why))) = &kept {
+        tracing::warn!("{why}");
     }
     dpdk::check(arguments)?;
     checks::check_cores(arguments.cores, arguments.driver(), &arguments.cpu)?;
@@ -61,13 +86,22 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     checks::check_protocols(arguments)?;
     let sharing = share::begin(arguments)?;
-    checks::check_addresses(arguments.own_addresses(), &arguments.gateway)?;
-    let _claims = Claims::take(arguments.own_addresses())?;
+    let _claims = match &kept {
+        // The keeper has checked and claimed them.
+        Some(_) => None,
+        None => {
+            checks::check_addresses(arguments.own_addresses(), &arguments.gateway)?;
+            Some(Claims::take(arguments.own_addresses())?)
+        }
+    };
     let steering = choose_steering(arguments.cores)?;
     let opened = drivers::open(arguments, steering, sharing.as_ref())?;
-    control::remove_stale(&arguments.name)
-        .with_context(|| format!("removing the old --name {}", arguments.name))?;
+    if kept.is_none() {
+        control::remove_stale(&arguments.name)
+            .with_context(|| format!("removing the old --name {}", arguments.name))?;
+    }
     let mut config = config(arguments)?;
+    config.kept = kept.map(|(kept, _)| kept);
     config.sharing = sharing.map(share::Shared::for_engine);
     if let Some(instead) = opened.instead {
         tracing::warn!("{instead}");

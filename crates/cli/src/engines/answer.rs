@@ -84,7 +84,7 @@ fn ask_one<T>(found: &Found, ask: impl Fn(&[Channel]) -> anyhow::Result<T>) -> R
             .and_then(|opened| opened),
     };
     let silent = |pid: Option<u32>, error: anyhow::Error| {
-        let reason = match pid.filter(|&pid| is_stopped(pid)) {
+        let reason = match pid.filter(|&pid| is_stopped(lab::serving(pid))) {
             Some(_) => "does not answer (stopped)".to_owned(),
             None => format!("{error:#}"),
         };
@@ -95,7 +95,7 @@ fn ask_one<T>(found: &Found, ask: impl Fn(&[Channel]) -> anyhow::Result<T>) -> R
         .map_err(|error| silent(None, error))?;
     let pid = channel.pid().ok();
     // It would answer once it goes on, which nobody can say when.
-    if pid.is_some_and(is_stopped) {
+    if pid.is_some_and(|pid| is_stopped(lab::serving(pid))) {
         return Err(silent(pid, anyhow::anyhow!("stopped")));
     }
     let channels = channel.all_cores();

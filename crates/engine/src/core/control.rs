@@ -6,7 +6,7 @@ use crate::core::report;
 use crate::programs::descriptors::check_backings;
 use crate::programs::users::ProgramFd;
 use crate::programs::{Answer, Answered, refusal, refuse, refused};
-use crate::sockets::rows::Kind;
+use crate::sockets::rows::{Kind, Marks};
 use core::net::IpAddr;
 use hostif::control::{
     Addresses, CaptureFilter, EngineAddress, Opened, QueryKind, Received, Reply, Request,
@@ -28,13 +28,19 @@ impl EngineCore {
     /// FinishedSender what came over the control channel of `slot`; its end of file ends the session.
     pub(crate) fn handle_control(&mut self, now: Instant, slot: usize) {
         for _ in 0..MESSAGES_PER_TURN {
+            self.programs.set_owes_answer(slot, true);
             let Some(session) = self.programs.get(slot) else {
                 return;
             };
-            let answer = match receive_any(session.control.as_fd(), RecvFlags::DONTWAIT) {
+            let control = session.control.as_fd();
+            let received = receive_any(control, RecvFlags::DONTWAIT);
+            let answer = match received {
                 Ok(received) if received.bytes.is_empty() => return self.end_session(now, slot),
                 Ok(received) => self.understand(now, slot, received),
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => {
+                    self.programs.set_owes_answer(slot, false);
+                    return;
+                }
                 Err(_) => return self.end_session(now, slot),
             };
             let (reply, descriptors) = answer.unwrap_or_else(refused);
@@ -57,6 +63,7 @@ impl EngineCore {
                 }
                 sent => sent,
             };
+            self.programs.set_owes_answer(slot, false);
             if sent.is_err() {
                 return self.end_session(now, slot);
             }
@@ -150,9 +157,10 @@ impl EngineCore {
             Request::Share { socket } => self.share(slot, socket),
             Request::ShareFile => self.programs.share_file(slot, descriptors),
             Request::Prepare { count } => {
-                let session = self.programs.answered(slot)?;
-                let first = session
-                    .keep_backings(descriptors)
+                self.programs.answered(slot)?;
+                let first = self
+                    .programs
+                    .keep_backings(slot, descriptors)
                     .ok_or((Errno::MFILE, "too many prepared backing sockets".to_owned()))?;
                 Ok((Reply::Prepared { first, count }, Vec::new()))
             }
@@ -241,7 +249,7 @@ impl EngineCore {
             None => session.sockets.iter().copied().collect(),
         };
         for row in rows {
-            self.layer.sockets.companion(row).is_shared = true;
+            self.layer.sockets.set_mark(row, Marks::SHARED, true);
         }
         Ok((Reply::Shared, Vec::new()))
     }
@@ -253,6 +261,7 @@ impl EngineCore {
             .filter(|_| policy.is_possible())
             .ok_or((Errno::INVAL, "no such policy of notifications".to_owned()))?;
         session.moderator.set(policy);
+        self.programs.put_policy(slot, policy);
         Ok((Reply::Moderated, Vec::new()))
     }
 
@@ -273,7 +282,7 @@ impl EngineCore {
                 }
                 break;
             };
-            sockets.companion(row).holders.push(slot);
+            sockets.hold(row, slot);
             sockets.set_backing(row, backing);
             session.sockets.insert(row);
             let socket = sockets.id(row).ok_or((Errno::NFILE, String::new()))?;

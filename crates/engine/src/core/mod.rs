@@ -6,6 +6,7 @@ pub mod housekeeping;
 mod names;
 mod notes;
 pub mod report;
+mod resume;
 mod rings;
 pub mod sessions;
 
@@ -70,9 +71,10 @@ impl EngineCore {
             FinishedJobs::new().map_err(|errno| StartError::System("make an eventfd", errno))?;
         let of_users = (Arc::clone(&users), finished.sender());
         let owner = shard.take_owner();
+        let (layer, tables) = SocketLayer::new(&config, owner, of_users, driver, secret, now)?;
         Ok(Self {
-            layer: SocketLayer::new(&config, owner, of_users, driver, secret, now)?,
-            programs: Programs::new(users, finished, config.limits.sessions),
+            layer,
+            programs: Programs::new(users, finished, config.limits.sessions, tables),
             shard,
             housekeeping: housekeeping::Housekeeping::default(),
             sysctls,

@@ -85,7 +85,9 @@ impl EngineCore {
         };
         self.layer.sockets.set_now(now);
         self.layer.sockets.asked_name = Some((socket, name));
+        self.programs.begin_command(slot);
         self.handle_command(now, slot, command);
+        self.programs.end_command(slot);
         self.layer.sockets.asked_name = None;
     }
 }

@@ -38,13 +38,25 @@ impl EngineCore {
     }
 
     fn drain_written_to(&mut self, now: Instant, slot: usize, limit: Option<Limit>) -> usize {
+        let work = self.read_written_to(now, slot, limit);
+        // A note that waits is read again after a crash.
+        if let Some(session) = self.programs.get_mut(slot)
+            && session.early.is_none()
+            && let Some(rings) = &mut session.rings
+        {
+            rings.written.release();
+        }
+        work
+    }
+
+    fn read_written_to(&mut self, now: Instant, slot: usize, limit: Option<Limit>) -> usize {
         for work in 0..RING_BUDGET {
             let note = match self.early_note(slot) {
                 Some(note) => Ok(note),
                 None => match self
                     .programs
                     .rings_of(slot)
-                    .and_then(|rings| rings.written.pop().transpose())
+                    .and_then(|rings| rings.written.read().transpose())
                 {
                     Some(note) => note,
                     None => return work,

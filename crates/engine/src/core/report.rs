@@ -23,7 +23,7 @@ pub fn status(core: &EngineCore) -> Value {
     let caps = core.layer.link.driver.caps();
     json!({
         "name": core.config.name,
-        "pid": std::process::id(),
+        "pid": pid(core),
         "core": core.shard.core,
         "cores": core.shard.steering.cores,
         "interface": core.config.interface,
@@ -58,11 +58,18 @@ pub fn status(core: &EngineCore) -> Value {
         "time_waits": core.layer.stack.time_waits().count(),
         "datagram_sockets": core.layer.stack.udp_sockets(),
         "regions": core.layer.sockets.regions.len(),
+        "kept": core.config.kept.as_ref().map(|kept| kept.history.to_json()),
         "memory_kib": resident_kib(),
         "bytes_per_connection": size_of::<ConnectionRecord>() + size_of::<crate::sockets::rows::SocketRow>(),
         "bytes_per_listener": size_of::<ListenerRecord>(),
         "bytes_per_time_wait": size_of::<TimeWaitRecord>(),
     })
+}
+
+/// The process that was started as the engine: the keeper, where there is one.
+fn pid(core: &EngineCore) -> u32 {
+    let keeper = core.config.kept.as_ref().map(|kept| kept.keeper);
+    keeper.unwrap_or_else(std::process::id)
 }
 
 /// What of the device is not as was asked for or found.

@@ -15,6 +15,10 @@ impl EngineCore {
     /// Takes what the session in `slot` has put into its rings. Returns how much that was.
     pub(crate) fn drain_rings(&mut self, now: Instant, slot: usize) -> usize {
         let mut work = 0;
+        // While completions wait for room, so do commands.
+        if self.programs.get(slot).is_some_and(Session::has_backlog) {
+            self.programs.end_command(slot);
+        }
         for _ in 0..RING_BUDGET {
             let takes = |session: &Session| session.takes_commands();
             if !self.programs.get(slot).is_some_and(takes) {
@@ -23,12 +27,16 @@ impl EngineCore {
             let Some(rings) = self.programs.rings_of(slot) else {
                 return work;
             };
-            let Some(command) = rings.commands.pop().transpose() else {
+            let Some(command) = rings.commands.read().transpose() else {
                 break;
             };
             work += 1;
             match command {
-                Ok(command) => self.handle_command(now, slot, command),
+                Ok(command) => {
+                    self.programs.begin_command(slot);
+                    self.handle_command(now, slot, command);
+                    self.programs.end_command(slot);
+                }
                 Err(_) => return self.fault(slot, work, "a command that makes no sense"),
             }
         }
@@ -37,7 +45,7 @@ impl EngineCore {
             let Some(rings) = self.programs.rings_of(slot) else {
                 return work;
             };
-            let Some(consumed) = rings.consumed.pop().transpose() else {
+            let Some(consumed) = rings.consumed.read().transpose() else {
                 break;
             };
             work += 1;
@@ -45,6 +53,9 @@ impl EngineCore {
             if !is_well {
                 return self.fault(slot, work, "a receive position outside the window");
             }
+        }
+        if let Some(rings) = self.programs.rings_of(slot) {
+            rings.consumed.release();
         }
         work
     }
@@ -87,6 +98,7 @@ impl EngineCore {
     /// Carries a command out, or keeps it until the name that it needs is known.
     pub(crate) fn handle_command(&mut self, now: Instant, slot: usize, command: Command) {
         if self.must_wait_for_name(slot, &command) {
+            self.programs.put_off_command(slot);
             return;
         }
         let held = |id| self.layer.sockets.held_by(id, slot);
@@ -177,10 +189,13 @@ impl EngineCore {
         if !session.backings.contains_key(&handle) {
             return Err(Errno::BADF);
         }
-        let (new_row, peer) = self.layer.accept(row, slot)?;
+        let accepted = self.programs.row_mut(slot).map(|row| &mut row.accepted);
+        let (new_row, peer) = self.layer.accept(row, slot, accepted)?;
+        let session = self.programs.get_mut(slot).ok_or(Errno::BADF)?;
         session.sockets.insert(new_row);
         if let Some(backing) = session.backings.remove(&handle) {
             self.layer.sockets.set_backing(new_row, backing);
+            self.programs.forget_handle(slot, handle);
         }
         Ok((new_row, peer))
     }

@@ -5,6 +5,7 @@ use crate::programs::session::Rings;
 use crate::programs::users::Finished;
 use crate::programs::{Answered, Refusal, refuse};
 use crate::shards::Message;
+use crate::sockets::rows::Marks;
 use hostif::control::{Reply, Welcome};
 use hostif::{Region, host_hooks, sync::doorbell};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -57,7 +58,11 @@ impl EngineCore {
             session: session.number,
             region: number,
         };
-        self.layer.sockets.regions.insert(region, user);
+        if self.layer.sockets.regions.insert(region, user).is_none() {
+            session.rings = None;
+            return refuse(Errno::NOMEM, "this engine has too many regions of programs");
+        }
+        self.programs.put_rings(slot);
         let now = self.layer.sockets.now();
         self.programs.wake(now, slot);
         // What a child was to hear of before it said hello.
@@ -87,7 +92,7 @@ impl EngineCore {
         ))?;
         let session = self.programs.answered(child)?;
         for &row in &held {
-            self.layer.sockets.companion(row).holders.push(child);
+            self.layer.sockets.hold(row, child);
         }
         session.sockets = held;
         Ok((
@@ -114,7 +119,7 @@ impl EngineCore {
             self.layer.release_locks(row, number);
             self.release_hold(now, slot, row, None);
             if !self.layer.sockets.holders(row).is_empty() {
-                self.layer.sockets.companion(row).is_shared = true;
+                self.layer.sockets.set_mark(row, Marks::SHARED, true);
             } else if is_faulty {
                 self.layer.close(now, row);
             } else {
@@ -135,7 +140,7 @@ impl EngineCore {
             match finished {
                 Finished::Closed { session, token } => {
                     if let Some(slot) = self.programs.slot_of(session) {
-                        self.programs.done(slot, token, Ok(0));
+                        self.programs.end_closing(slot, token);
                     }
                 }
                 Finished::Named {

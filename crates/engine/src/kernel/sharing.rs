@@ -12,6 +12,7 @@ use crate::device::Device;
 use crate::device::link::LOOPBACK_INDEX;
 use crate::programs::users::ProgramFd;
 use crate::sockets::Sockets;
+use crate::sockets::rows::Marks;
 use core::net::{IpAddr, SocketAddr};
 use netlink::{Change, Connections, Monitor, Neighbour, Snapshot};
 use nic::sharing::{Claim, Claims, Transport};
@@ -370,9 +371,9 @@ impl Shared {
     /// Without claims: a connection's backing socket listens, as only then the kernel has no RST for its peer.
     fn silence_connection(&self, sockets: &mut Sockets, row: u32) -> Result<(), Errno> {
         self.silence_backing(sockets, row)?;
-        let companion = sockets.companion(row);
-        rustix::net::listen(&**companion.backing.as_ref().ok_or(Errno::BADF)?, 0)?;
-        companion.backing_listens = true;
+        let backing = sockets.companion(row).backing.as_ref();
+        rustix::net::listen(&**backing.ok_or(Errno::BADF)?, 0)?;
+        sockets.set_mark(row, Marks::BACKING_LISTENS, true);
         Ok(())
     }
 
@@ -458,6 +459,20 @@ impl Shared {
             self.take(tcp_flow(local, remote))
         } else {
             self.silence_connection(sockets, row)
+        }
+    }
+
+    /// After a restart: the flows of connections that no listener's port stands for.
+    pub fn claim_flows_again(&self, stack: &Stack<'_>) {
+        let connections = stack.connections().map(|one| (one.local, one.remote));
+        let time_waits = stack.time_waits().map(|one| (one.local, one.remote));
+        let ports: Vec<u16> = stack.listening_ports().collect();
+        let all = connections
+            .chain(time_waits)
+            .filter(|(local, remote)| !ports.contains(&local.port()) && !remote.ip().is_loopback());
+        for (local, remote) in all.filter(|(_, remote)| !stack.owns_address(remote.ip())) {
+            // Where there is no room the kernel resets it, which is said.
+            let _ = self.take(tcp_flow(local, remote));
         }
     }
 

@@ -41,6 +41,13 @@ const TAG_KERNEL: u64 = 4;
 const TAG_FINISHED: u64 = 5;
 /// A core's time when it starts.
 pub const STARTED: Instant = Instant::from_us(1);
+
+/// A core's time, which was [`STARTED`] at `origin`.
+pub fn time_since(origin: StdInstant) -> Instant {
+    let us = u64::try_from(origin.elapsed().as_micros()).unwrap_or(u64::MAX);
+    Instant::from_us(us.saturating_add(STARTED.as_us()))
+}
+
 /// A core, ready to run.
 pub struct CoreLoop {
     pub(crate) core: EngineCore,
@@ -95,6 +102,9 @@ impl CoreLoop {
         )?;
         let kernel = core.layer.shared.as_ref().map(Shared::news_fd);
         watch(kernel, TAG_KERNEL, EventFlags::IN)?;
+        core.programs
+            .watch_bells()
+            .map_err(system("watch a descriptor"))?;
         let patience = core.config.until_idle_s.map(tcp::Duration::from_secs);
         Ok(Self {
             listener,
@@ -243,8 +253,7 @@ impl CoreLoop {
     }
 
     pub(crate) fn now(&self) -> Instant {
-        let us = u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Instant::from_us(us.saturating_add(1))
+        time_since(self.origin)
     }
 
     /// Runs until one of `stops` becomes readable, or, at the first core, nobody needs the engine (see

@@ -5,6 +5,7 @@ pub mod idle_exit;
 pub mod latency;
 pub mod left;
 pub mod pace;
+pub mod resume;
 pub mod run;
 pub mod stop;
 pub mod succession;

@@ -5,10 +5,12 @@
 
 use crate::config::{Config, Limits};
 use crate::core::EngineCore;
-use crate::process::core_loop::{CoreLoop, STARTED};
+use crate::process::core_loop::{CoreLoop, time_since};
+use crate::process::resume::{self, Before};
 use crate::programs::users::Users;
 use crate::shards::Shard;
 use crate::start_error::StartError;
+use hostif::control::SocketAccess;
 use hostif::{Steering, sync::doorbell};
 use nic::Driver;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -25,6 +27,25 @@ pub struct Engine {
     cpus: Vec<usize>,
     /// Becomes readable when a core has ended.
     ending: OwnedFd,
+}
+
+fn listen(config: &Config) -> Result<OwnedFd, StartError> {
+    let Some(kept) = &config.kept else {
+        return open_control_socket(&config.name, config.access);
+    };
+    rustix::io::fcntl_dupfd_cloexec(&*kept.listener, 0)
+        .map_err(|errno| StartError::System("duplicate a descriptor", errno))
+}
+
+/// The socket where programs attach: `@name` (abstract) or a path.
+///
+/// # Errors
+/// [`StartError`].
+pub fn open_control_socket(name: &str, access: SocketAccess) -> Result<OwnedFd, StartError> {
+    hostif::control::listen_for(name, access).map_err(|errno| match errno {
+        Errno::ADDRINUSE => StartError::AlreadyRunning(name.to_owned()),
+        errno => StartError::System("open the control socket", errno),
+    })
 }
 
 /// Every socket of every program costs the engine a descriptor, and the usual soft limit is 1024.
@@ -45,7 +66,7 @@ impl Engine {
     /// # Errors
     /// [`StartError`].
     pub fn start(
-        config: Config,
+        mut config: Config,
         steering: Steering,
         drivers: Vec<Box<dyn Driver>>,
     ) -> Result<Self, StartError> {
@@ -54,12 +75,11 @@ impl Engine {
             return Err(StartError::Stack(stack::Error::InvalidArgument));
         }
         raise_descriptor_limit();
-        let listener = hostif::control::listen_for(&config.name, config.access).map_err(
-            |errno| match errno {
-                Errno::ADDRINUSE => StartError::AlreadyRunning(config.name.clone()),
-                errno => StartError::System("open the control socket", errno),
-            },
-        )?;
+        let before = resume::find(&mut config)?;
+        let listener = match &before {
+            Some(before) => before.listener()?,
+            None => listen(&config)?,
+        };
         let mut secret = [0; 16];
         rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
             .map_err(system("get random numbers"))?;
@@ -70,18 +90,23 @@ impl Engine {
             limits: share(&config.limits, steering.cores),
             ..config
         };
-        let origin = StdInstant::now();
+        let origin = before.as_ref().map_or_else(StdInstant::now, Before::origin);
         let users = Users::with_threads(config.user_share_percent);
         let mut listener = Some(listener);
         let loops = shards.into_iter().zip(drivers).map(|(shard, driver)| {
-            let core = EngineCore::with_shard(
+            let mut core = EngineCore::with_shard(
                 config.clone(),
                 shard,
                 Arc::clone(&users),
                 driver,
                 secret,
-                STARTED,
+                time_since(origin),
             )?;
+            if let Some(before) = &before {
+                before.go_on(&mut core, time_since(origin));
+            } else if let Some(listener) = &listener {
+                core.note_begin(listener, origin);
+            }
             CoreLoop::new(core, listener.take(), origin)
         });
         Ok(Self {

@@ -38,9 +38,9 @@ impl Programs {
             .next()
             .ok_or((Errno::BADF, String::new()))?;
         check(&file).map_err(|refused| (Errno::OPNOTSUPP, refused.to_string()))?;
-        let session = self.answered(slot)?;
-        let first = session
-            .keep_file(file)
+        self.answered(slot)?;
+        let first = self
+            .keep_file(slot, file)
             .ok_or((Errno::MFILE, "too many shared files".to_owned()))?;
         Ok((Reply::Prepared { first, count: 1 }, Vec::new()))
     }

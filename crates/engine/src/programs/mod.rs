@@ -4,14 +4,18 @@
 mod attention;
 pub mod descriptors;
 pub mod files;
+pub mod kept;
 pub mod moderation;
+pub(crate) mod resume;
 pub mod session;
 pub mod users;
 
 use crate::device::link::SourceFile;
 use crate::errno;
+use crate::state::rows::{EngineRow, SessionRow};
 use hostif::Completion;
 use hostif::control::{Reply, send};
+use kept::{Handles, ProgramTables};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -53,13 +57,22 @@ pub struct Programs {
     epoll: Option<Arc<OwnedFd>>,
     /// Whose programs these are.
     users: Arc<Users>,
+    /// What the rows say of them.
+    pub(crate) engine: &'static mut EngineRow,
+    rows: &'static mut [SessionRow],
+    handles: Handles,
     /// What users' threads have done for the engine.
     pub finished: FinishedJobs,
 }
 
 impl Programs {
     /// Nobody yet; at most `most` of these users' programs.
-    pub fn new(users: Arc<Users>, finished: FinishedJobs, most: usize) -> Self {
+    pub fn new(
+        users: Arc<Users>,
+        finished: FinishedJobs,
+        most: usize,
+        tables: ProgramTables,
+    ) -> Self {
         Self {
             slots: Vec::new(),
             most,
@@ -73,7 +86,15 @@ impl Programs {
             epoll: None,
             users,
             finished,
+            engine: tables.engine,
+            rows: tables.sessions,
+            handles: Handles::new(tables.handles),
         }
+    }
+
+    /// Whose programs these are.
+    pub(crate) fn users(&self) -> Arc<Users> {
+        Arc::clone(&self.users)
     }
 
     /// A loop sleeps on `epoll` from now on.
@@ -171,6 +192,7 @@ impl Programs {
         };
         self.last_number = self.next_number();
         self.slots[slot] = Some(Session::new(self.last_number, pid, user, control));
+        self.put_row(slot);
         self.new.push(slot);
         Some(slot)
     }
@@ -201,6 +223,7 @@ impl Programs {
     /// The session in a slot has ended. Returns the number of its region, if it had one.
     pub fn remove(&mut self, slot: usize) -> Option<u32> {
         self.forget(slot);
+        self.clear_rows(slot);
         let session = self.slots.get_mut(slot)?.take()?;
         self.closing.push(session.control);
         self.retired.extend(session.files.into_values());
@@ -211,6 +234,7 @@ impl Programs {
 
     /// A session needs a backing socket or a file no more that it has named by a handle.
     pub fn drop_handle(&mut self, slot: usize, handle: u32) {
+        self.forget_handle(slot, handle);
         if let Some(session) = self.get_mut(slot) {
             session.backings.remove(&handle);
             let file = session.files.remove(&handle);
@@ -261,11 +285,12 @@ impl Programs {
         let Some(session) = self.get(slot) else {
             return;
         };
-        if token == 0 || session.user.is_direct() {
+        let user = Arc::clone(&session.user);
+        let (number, sender) = (session.number, self.finished.sender());
+        if token == 0 || user.is_direct() || !self.put_closing(slot, token) {
             return self.done(slot, token, Ok(0));
         }
-        let (number, sender) = (session.number, self.finished.sender());
-        session.user.run(move || {
+        user.run(move || {
             sender.tell(Finished::Closed {
                 session: number,
                 token,

@@ -3,6 +3,7 @@
 use crate::device::link::SourceFile;
 use crate::programs::moderation::Moderator;
 use crate::programs::users::{ProgramFd, User};
+use crate::state::rows::Held;
 use hostif::id::{IdMap, IdSet};
 use hostif::{
     Command, Completion, Consumed, Consumer, Corrupt, Producer, PushError, Region, SleepWord,
@@ -16,9 +17,7 @@ use tcp::Instant;
 /// Backing sockets that one process may have prepared at a time.
 pub const BACKINGS_MAX: usize = 1_024;
 /// Files that one process may share at a time.
-const FILES_MAX: usize = 64;
-/// Completions that may wait for room in the ring before no more commands are taken.
-const COMPLETIONS_MAX: usize = 1_024;
+pub(super) const FILES_MAX: usize = 64;
 
 /// Rings and doorbells of an attached process.
 pub struct Rings {
@@ -58,6 +57,40 @@ impl Rings {
             rung: 0,
         }
     }
+
+    /// The ends of a region that an engine before this one has used.
+    pub fn resume(region: &Region, program_bell: ProgramFd, engine_bell: ProgramFd) -> Self {
+        let rings = region.resume();
+        Self {
+            region: region.id(),
+            commands: rings.commands,
+            written: rings.written,
+            consumed: rings.consumed,
+            completions: rings.completions,
+            engine_word: region.engine_sleep_word(),
+            program_word: region.program_sleep_word(),
+            program_bell,
+            engine_bell,
+            rung: 0,
+        }
+    }
+
+    /// The numbers of the doorbells: the program's, the engine's.
+    pub(super) fn bells(&self) -> (Held, Held) {
+        (Held::of(&*self.program_bell), Held::of(&*self.engine_bell))
+    }
+
+    /// Completions and events that the program was told so far.
+    pub fn told(&self) -> u64 {
+        self.completions.tail()
+    }
+
+    /// The program may sleep, and the engine that should have rung it is gone.
+    pub fn ring_anew(&self) {
+        if self.program_word.must_ring() {
+            doorbell::ring(self.program_bell.as_fd());
+        }
+    }
 }
 
 /// What a process was told of a socket. One entry for each row of the table, which bounds it.
@@ -91,10 +124,10 @@ pub struct Session {
     pub early: Option<Written>,
     /// A command that waits for the name of a backing socket; those behind it wait as well.
     pub unnamed: Option<Command>,
-    next_handle: u32,
+    pub(super) next_handle: u32,
     /// Rows of the sockets it holds.
     pub sockets: IdSet<u32>,
-    /// Completions that did not fit; at [`COMPLETIONS_MAX`] commands wait in their ring.
+    /// Completions that did not fit; meanwhile commands wait in their ring.
     completions: VecDeque<Completion>,
     /// Sockets whose event did not fit, without duplicates.
     events: VecDeque<SocketId>,
@@ -104,6 +137,8 @@ pub struct Session {
     pub moderator: Moderator,
     /// Events that were put into its ring.
     told: u64,
+    /// Completions are in the ring since it was rung last.
+    is_to_ring: bool,
     /// It broke the protocol and is to be dropped.
     pub is_faulty: bool,
     /// In the lists of `attention`.
@@ -117,10 +152,16 @@ pub struct Session {
 impl Session {
     /// A process that has connected.
     pub fn new(number: u32, pid: i32, user: Arc<User>, control: OwnedFd) -> Self {
+        let control = user.keep(control);
+        Self::over(number, pid, user, control)
+    }
+
+    /// The same, whose channel is counted already.
+    pub(super) fn over(number: u32, pid: i32, user: Arc<User>, control: ProgramFd) -> Self {
         Self {
             number,
             pid,
-            control: user.keep(control),
+            control,
             user,
             rings: None,
             backings: IdMap::default(),
@@ -134,6 +175,7 @@ impl Session {
             notices: Vec::new(),
             moderator: Moderator::default(),
             told: 0,
+            is_to_ring: false,
             is_faulty: false,
             is_awake: false,
             has_news: false,
@@ -141,28 +183,11 @@ impl Session {
         }
     }
 
-    /// Keeps prepared backing sockets; `None`: too many. Returns the first handle.
-    pub fn keep_backings(&mut self, descriptors: Vec<ProgramFd>) -> Option<u32> {
-        if self.backings.len() + descriptors.len() > BACKINGS_MAX {
-            return None;
-        }
-        let first = self.next_handle;
-        for descriptor in descriptors {
-            self.backings.insert(self.next_handle, descriptor);
-            self.next_handle = self.next_handle.wrapping_add(1).max(1);
-        }
-        Some(first)
-    }
-
-    /// Keeps a file to send from; `None`: too many. Returns its handle.
-    pub fn keep_file(&mut self, file: ProgramFd) -> Option<u32> {
-        if self.files.len() == FILES_MAX {
-            return None;
-        }
+    /// The next handle of its descriptors.
+    pub(super) fn take_handle(&mut self) -> u32 {
         let handle = self.next_handle;
-        self.files.insert(handle, Arc::new(SourceFile::new(file)));
         self.next_handle = handle.wrapping_add(1).max(1);
-        Some(handle)
+        handle
     }
 
     /// Says that a command is done.
@@ -192,7 +217,8 @@ impl Session {
     /// Whether completions or events wait for room in the ring. A forked child that has not said hello
     /// has no ring; what waits for it waits without haste.
     pub fn has_backlog(&self) -> bool {
-        self.rings.is_some() && !(self.completions.is_empty() && self.events.is_empty())
+        self.rings.is_some()
+            && (self.is_to_ring || !(self.completions.is_empty() && self.events.is_empty()))
     }
 
     /// When it has to be rung for what is in its ring already.
@@ -208,7 +234,32 @@ impl Session {
     /// Whether its commands are taken: none waits for an answer, and the program fetches its completions, so that what
     /// it makes the engine hold is bounded.
     pub fn takes_commands(&self) -> bool {
-        self.unnamed.is_none() && self.completions.len() < COMPLETIONS_MAX
+        self.unnamed.is_none() && self.completions.is_empty()
+    }
+
+    /// Puts the completions into the ring, as far as there is room; `flush` rings. Commands whose completions are there are
+    /// done with: an engine that goes on after a crash does not see them again.
+    ///
+    /// # Errors
+    /// The program has written an impossible index.
+    pub fn push_completions(&mut self) -> Result<(), Corrupt> {
+        let Some(rings) = &mut self.rings else {
+            return Ok(());
+        };
+        while let Some(completion) = self.completions.front() {
+            match rings.completions.push(completion) {
+                Ok(_) => {}
+                Err(PushError::Corrupt(corrupt)) => return Err(corrupt),
+                Err(_) => break,
+            }
+            self.moderator.on_completion();
+            self.is_to_ring = true;
+            self.completions.pop_front();
+        }
+        if self.completions.is_empty() && self.unnamed.is_none() {
+            rings.commands.release();
+        }
+        Ok(())
     }
 
     /// Whether the program has left something to do that can be done.
@@ -227,19 +278,12 @@ impl Session {
     /// # Errors
     /// The program has written an impossible index.
     pub fn flush(&mut self, now: Instant) -> Result<(), Corrupt> {
+        self.push_completions()?;
+        self.is_to_ring = false;
         let Some(rings) = &mut self.rings else {
             return Ok(());
         };
         let moderator = &mut self.moderator;
-        while let Some(completion) = self.completions.front() {
-            match rings.completions.push(completion) {
-                Ok(_) => {}
-                Err(PushError::Corrupt(corrupt)) => return Err(corrupt),
-                Err(_) => break,
-            }
-            moderator.on_completion();
-            self.completions.pop_front();
-        }
         while self.completions.is_empty()
             && let Some(&socket) = self.events.front()
         {

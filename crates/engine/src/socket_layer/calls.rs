@@ -5,6 +5,7 @@ use crate::errno;
 use crate::kernel::sharing::Shared;
 use crate::sockets::rows::Kind;
 use core::net::SocketAddr;
+use core::sync::atomic::{Ordering, compiler_fence};
 use hostif::{Flags, ShutdownHow, SocketHeader, SocketId};
 use nic::sharing::Transport;
 use rustix::io::Errno;
@@ -87,8 +88,14 @@ impl SocketLayer {
         Ok(0)
     }
 
-    /// Takes the next connection of a listener, which the program in `slot` holds from now on: its row and its peer.
-    pub(crate) fn accept(&mut self, row: u32, slot: usize) -> Result<(u32, SocketAddr), Errno> {
+    /// Takes the next connection of a listener, which the program in `slot` holds from now on: its row and its peer. What
+    /// `note` says goes before: nobody has told the program.
+    pub(crate) fn accept(
+        &mut self,
+        row: u32,
+        slot: usize,
+        note: Option<&mut u32>,
+    ) -> Result<(u32, SocketAddr), Errno> {
         let listener = self.sockets.row(row).listener().ok_or(Errno::INVAL)?;
         let accepted = self
             .stack
@@ -102,7 +109,11 @@ impl SocketLayer {
         self.sockets.adopt(new_row, accepted.connection);
         self.sockets
             .set_addresses(new_row, accepted.local, accepted.remote);
-        self.sockets.companion(new_row).holders.push(slot);
+        if let Some(note) = note {
+            *note = new_row + 1;
+            compiler_fence(Ordering::SeqCst);
+        }
+        self.sockets.hold(new_row, slot);
         Ok((new_row, accepted.remote))
     }
 
@@ -159,10 +170,7 @@ impl SocketLayer {
         row: u32,
         positions: Option<(u64, u64)>,
     ) {
-        self.sockets
-            .companion(row)
-            .holders
-            .retain(|holder| *holder != slot);
+        self.sockets.unhold(row, slot);
         let record = *self.sockets.row(row);
         if let (Some(connection), Some((written, consumed))) = (record.connection(), positions) {
             // Positions that cannot be are a lie about the session's own connection: it closes all the same.

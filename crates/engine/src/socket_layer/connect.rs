@@ -3,7 +3,7 @@
 use super::SocketLayer;
 use super::senders::scoped;
 use crate::errno;
-use crate::sockets::rows::Kind;
+use crate::sockets::rows::{Kind, Marks};
 use core::net::SocketAddr;
 use hostif::{Flags, Op};
 use rustix::io::Errno;
@@ -95,7 +95,8 @@ impl SocketLayer {
             return Err(errno);
         }
         self.sockets.adopt(row, connection);
-        self.sockets.companion(row).is_port_chosen = connect.local_port.is_none();
+        self.sockets
+            .set_mark(row, Marks::PORT_CHOSEN, connect.local_port.is_none());
         self.sockets.change(row, |record| record.active = true);
         self.sockets.set_addresses(row, local, remote);
         self.sockets.publish(row, Flags::CONNECTING);

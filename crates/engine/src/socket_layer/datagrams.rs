@@ -103,7 +103,7 @@ impl SocketLayer {
         if !matches!(kind, Kind::FreshDatagram | Kind::Datagram) {
             return Err(Errno::OPNOTSUPP);
         }
-        self.sockets.companion(row).datagram_options = *options;
+        self.sockets.set_datagram_options(row, options);
         if let Some(id) = id {
             if let Some(rings) = self.sockets.companion(row).rings {
                 let may_hold = receive_limit(options, &rings);

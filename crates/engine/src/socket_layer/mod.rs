@@ -8,6 +8,7 @@ mod connect;
 mod datagrams;
 mod options;
 mod receive;
+mod resume;
 pub mod senders;
 mod start;
 mod stream;
@@ -20,7 +21,7 @@ use crate::kernel::sharing::Shared;
 use crate::orphans::Orphans;
 use crate::sockets::Sockets;
 use crate::sockets::copies::Copies;
-use crate::sockets::rows::Kind;
+use crate::sockets::rows::{Kind, Marks};
 use crate::stamps::Stamps;
 use core::net::SocketAddr;
 use hostif::Op;
@@ -174,7 +175,7 @@ impl SocketLayer {
         if !self.sockets.holders(row).is_empty() {
             return;
         }
-        if self.sockets.companion(row).is_shared {
+        if self.sockets.has(row, Marks::SHARED) {
             self.let_orphan(now, vec![row]);
         } else {
             self.close(now, row);

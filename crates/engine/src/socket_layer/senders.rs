@@ -53,6 +53,11 @@ impl Senders {
         self.rows.is_empty()
     }
 
+    /// An engine before this one has left something of it unsent.
+    pub(crate) fn resume(&mut self, row: u32) {
+        self.push(row);
+    }
+
     fn push(&mut self, row: u32) {
         if !core::mem::replace(&mut self.queued[at(row)], true) {
             self.rows.push_back(row);

@@ -8,20 +8,22 @@ use crate::device::link::{LOOPBACK_ADDRESSES, Link, Loopback, Replies};
 use crate::kernel::holders::PortHolders;
 use crate::kernel::sharing::Shared;
 use crate::orphans::Orphans;
+use crate::programs::kept::ProgramTables;
 use crate::programs::users::{FinishedSender, Users};
 use crate::shards::owner::ShardOwner;
-use crate::sockets::Sockets;
+use crate::sockets::{SocketTables, Sockets};
 use crate::stamps::Stamps;
 use crate::start_error::StartError;
-use crate::state::State;
+use crate::state::{State, StateError, layout};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use nic::Driver;
+use rustix::fd::OwnedFd;
 use stack::{InterfaceConfig, InterfaceId, Resolution, Route, Stack};
 use std::sync::Arc;
 use tcp::Instant;
 
 impl SocketLayer {
-    /// No sockets yet, over `driver`; `secret` is random (RFC 6528 §3, RFC 6056 §3.3).
+    /// No sockets yet, or those of an engine with which this one goes on, over `driver`; `secret` is random (RFC 6528 §3, RFC 6056 §3.3).
     ///
     /// # Errors
     /// [`StartError`]: the limits or addresses cannot be.
@@ -32,17 +34,25 @@ impl SocketLayer {
         driver: Box<dyn Driver>,
         secret: [u8; 16],
         now: Instant,
-    ) -> Result<Self, StartError> {
-        let limits = &config.limits;
-        let rows = limits.connections + limits.listeners + limits.datagrams + limits.sessions;
-        let state = State::create(limits, rows)?;
+    ) -> Result<(Self, ProgramTables), StartError> {
+        let rows = config.limits.rows();
+        let (mut state, goes_on) = open_state(config, rows)?;
+        let secret = if goes_on { state.engine.secret } else { secret };
+        state.engine.secret = secret;
         let stack_config = config.of_stack(owner.core(), secret);
+        if goes_on {
+            state.undo_socket.roll_back(state.sockets);
+            state.undo_datagram.roll_back(state.datagrams);
+        }
+        if config.kept.is_none() {
+            state.tables.undo = None;
+        }
         let mut stack = match &config.left {
             Some(left) => {
-                let left = rustix::io::fcntl_dupfd_cloexec(&**left, 0)
-                    .map_err(|errno| StartError::System("duplicate a descriptor", errno))?;
-                Stack::rebuild(State::adopt(left, limits, rows)?.tables, stack_config)?.0
+                let left = State::adopt(duplicate(left)?, &config.limits, rows)?;
+                Stack::rebuild(left.tables, stack_config)?.0
             }
+            None if goes_on => Stack::rebuild(state.tables, stack_config)?.0,
             None => Stack::new(state.tables, stack_config)?,
         };
         let interface = stack.add_interface(interface_of(config, &*driver))?;
@@ -58,7 +68,12 @@ impl SocketLayer {
         if let Some(shared) = &mut shared {
             shared.read_if_stale(now, &mut stack);
         }
-        Ok(Self {
+        let programs = ProgramTables {
+            engine: state.engine,
+            sessions: state.sessions,
+            handles: state.handles,
+        };
+        let layer = Self {
             stack,
             interface,
             scope_id,
@@ -67,8 +82,15 @@ impl SocketLayer {
                 answers.clone(),
                 config.socket_options,
                 stack_config.receive_offer,
-                state.sockets,
-                state.datagrams,
+                SocketTables {
+                    rows: state.sockets,
+                    datagrams: state.datagrams,
+                    datagram_options: state.datagram_options,
+                    undo: state.undo_socket,
+                    undo_datagram: state.undo_datagram,
+                    regions: state.regions,
+                    holds: state.holds,
+                },
             ),
             senders: Senders::new(rows, scope_id),
             stamps: Stamps::default(),
@@ -79,8 +101,32 @@ impl SocketLayer {
             holders: PortHolders::new(answers),
             orphans: Orphans::new(users),
             state_file: state.file,
-        })
+        };
+        Ok((layer, programs))
     }
+}
+
+/// The state, and whether it is that of an engine with which this one goes on.
+fn open_state(config: &Config, rows: usize) -> Result<(State, bool), StartError> {
+    let limits = &config.limits;
+    let Some(kept) = &config.kept else {
+        return Ok((State::create(limits, rows)?, false));
+    };
+    if kept.goes_on {
+        let state = State::adopt(duplicate(&kept.state)?, limits, rows)?;
+        if state.engine.layout != layout(limits, rows) {
+            return Err(StateError::Foreign.into());
+        }
+        return Ok((state, true));
+    }
+    let state = State::create_in(duplicate(&kept.state)?, limits, rows)?;
+    state.engine.layout = layout(limits, rows);
+    Ok((state, false))
+}
+
+fn duplicate(file: &OwnedFd) -> Result<OwnedFd, StartError> {
+    rustix::io::fcntl_dupfd_cloexec(file, 0)
+        .map_err(|errno| StartError::System("duplicate a descriptor", errno))
 }
 
 /// The interface that leads back, with its addresses.

@@ -7,6 +7,7 @@ use super::Sockets;
 use super::rows::{Kind, at};
 use crate::errno;
 use crate::stamps::clock_ns;
+use crate::state::rows::Fenced;
 use core::net::SocketAddr;
 use hostif::datagram::{Failure, RECORD_BYTES, Received, Rings, charged_bytes, record_bytes};
 use hostif::window::WindowSpan;
@@ -57,11 +58,25 @@ pub struct DatagramRow {
     pub send_bytes: u32,
     /// What the receive ring may be charged: at most its size.
     pub receive_bytes: u32,
+    /// What was asked of the rings when they were made.
+    pub rings: [u32; 2],
 }
 
-const _: () = assert!(size_of::<DatagramRow>() == 64);
+impl Fenced for DatagramRow {
+    fn sequence_mut(&mut self) -> &mut u32 {
+        &mut self.sequence
+    }
+}
+
+const _: () = assert!(size_of::<DatagramRow>() == 72);
 
 impl Sockets {
+    /// What the program chooses for a datagram socket.
+    pub(crate) fn set_datagram_options(&mut self, row: u32, options: &DatagramOptions) {
+        self.datagram_options[at(row)] = options.encode();
+        self.companion(row).datagram_options = *options;
+    }
+
     /// The positions of a socket.
     pub fn datagram(&self, id: UdpId) -> &DatagramRow {
         &self.datagrams[at(id.index)]
@@ -74,10 +89,7 @@ impl Sockets {
         change: impl FnOnce(&mut DatagramRow) -> R,
     ) -> R {
         let row = &mut self.datagrams[at(id.index)];
-        row.sequence = row.sequence.wrapping_add(1);
-        let result = change(row);
-        row.sequence = row.sequence.wrapping_add(1);
-        result
+        self.undo_datagram.change(id.index, row, change)
     }
 
     /// Gives a socket that was just bound its rings; `None`: the region has no windows left.
@@ -91,13 +103,8 @@ impl Sockets {
         let pair = self.regions.take_pair(region_number)?;
         let region = self.regions.find(region_number)?;
         let (send, receive) = region.window_pair(pair)?;
-        let at_least = |bytes: u32| bytes.max(RING_BYTES);
-        let rings = Rings::new(
-            send,
-            receive,
-            at_least(options.send_bytes),
-            at_least(options.receive_bytes),
-        );
+        let asked = [options.send_bytes, options.receive_bytes].map(|bytes| bytes.max(RING_BYTES));
+        let rings = Rings::new(send, receive, asked[0], asked[1]);
         region
             .socket_header(header)?
             .engine_set_windows(rings.send, rings.receive);
@@ -112,6 +119,7 @@ impl Sockets {
                 sequence: row.sequence,
                 send_bytes: rings.send.size,
                 receive_bytes: receive_limit(options, &rings),
+                rings: asked,
                 ..DatagramRow::new_zeroed()
             };
         });

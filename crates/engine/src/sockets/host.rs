@@ -4,7 +4,7 @@
 use super::Sockets;
 use super::rows::at;
 use crate::errno;
-use crate::sockets::rows::Kind;
+use crate::sockets::rows::{Kind, Marks};
 use core::net::SocketAddr;
 use hostif::Flags;
 use hostif::stages::{Mark, mark};
@@ -17,7 +17,7 @@ use tcp::{Events, State};
 impl Sockets {
     /// Before a program hears that its connection is over; in TIME-WAIT the kernel is still to be silent.
     fn release_closed(&mut self, row: u32, state: State) {
-        self.companions[at(row)].in_time_wait = state == State::TimeWait;
+        self.set_mark(row, Marks::IN_TIME_WAIT, state == State::TimeWait);
         if state == State::Closed {
             self.release_backing(row);
         }
@@ -226,14 +226,14 @@ impl Host for Sockets {
         // A socket that has connected again since is not this connection's any more.
         let is_its =
             self.row(row).connection() == Some(connection) || self.row(row).kind == Kind::Arriving;
-        let is_held = !self.holders(row).is_empty() || self.companions[at(row)].is_orphan;
+        let is_held = !self.holders(row).is_empty() || self.has(row, Marks::ORPHAN);
         if !is_its || is_held {
             return;
         }
         if self.row(row).active
-            && self.companions[at(row)].in_time_wait
+            && self.has(row, Marks::IN_TIME_WAIT)
             && !self.is_port_chosen(row)
-            && let Some(backing) = self.companions[at(row)].backing.take()
+            && let Some(backing) = self.take_backing(row)
         {
             self.keep_lingering(backing);
         }

@@ -40,13 +40,13 @@ const ONE_BACKING_MAX: usize = 8;
 pub(super) struct Identities {
     known: IdMap<u64, Vec<(u64, SocketId)>>,
     /// Sockets whose backing has not been looked at, the newest last.
-    unread: Vec<SocketId>,
+    pub(super) unread: Vec<SocketId>,
 }
 
 impl Sockets {
     /// The engine's duplicate of a socket's backing socket.
     pub fn set_backing(&mut self, row: u32, backing: ProgramFd) {
-        self.companion(row).backing = Some(backing);
+        self.keep_backing(row, Some(backing));
         let Some(id) = self.id(row) else { return };
         if self.identities.unread.len() >= 2 * self.count() {
             let mut unread = core::mem::take(&mut self.identities.unread);

@@ -5,11 +5,13 @@ pub mod backing;
 mod capacity;
 pub mod copies;
 pub mod datagrams;
+mod holding;
 mod host;
 mod identity;
 pub mod notify;
 mod place;
 pub mod region;
+mod resume;
 pub mod rows;
 pub mod signals;
 pub mod user_buffer;
@@ -20,11 +22,13 @@ use crate::programs::users::{FinishedSender, ProgramFd};
 use crate::shards::ShardOwner;
 use crate::sockets::copies::Copies;
 use crate::sockets::datagrams::DatagramRow;
+use crate::sockets::holding::Holds;
 use crate::sockets::identity::Identities;
 pub use crate::sockets::identity::Identity;
 use crate::sockets::notify::Dirty;
 use crate::sockets::region::{Regions, SMALL_BYTES};
-use crate::sockets::rows::{Kind, SocketRow, at};
+use crate::sockets::rows::{Kind, Marks, SocketRow, at};
+use crate::state::rows::{Held, HoldRow, RegionRow, Undo};
 use core::net::SocketAddr;
 use hostif::datagram::Rings;
 use hostif::header::SlotName;
@@ -56,20 +60,10 @@ pub struct Seen {
 pub struct Companion {
     /// Where its header lies.
     place: Option<HeaderPlace>,
-    /// Slots of the sessions that hold the socket.
+    /// Slots of the sessions that hold the socket; to be changed by `hold` and `unhold`.
     pub holders: Vec<usize>,
-    /// The engine's duplicate of the backing socket.
+    /// The engine's duplicate of the backing socket; to be changed by `keep_backing`.
     pub backing: Option<ProgramFd>,
-    /// The engine chose the port of its connection: the backing socket holds none.
-    pub is_port_chosen: bool,
-    /// Descriptors of it may be open where no session says so.
-    pub is_shared: bool,
-    /// No session holds it, and such a descriptor is looked for.
-    pub is_orphan: bool,
-    /// Its connection is in TIME-WAIT.
-    in_time_wait: bool,
-    /// The backing socket of a connection listens, so that the kernel says nothing to its peer.
-    pub backing_listens: bool,
     /// The receive window.
     receive: Option<WindowSpan>,
     /// How much of it the program was told to be offered.
@@ -104,6 +98,24 @@ pub mod hears_acks {
     pub const STAMPS: u8 = 1 << 1;
 }
 
+/// What of the state is the sockets'.
+pub struct SocketTables {
+    /// The sockets.
+    pub rows: &'static mut [SocketRow],
+    /// Positions of datagram sockets, by the stack's row.
+    pub datagrams: &'static mut [DatagramRow],
+    /// Their options, by the socket's row.
+    pub datagram_options: &'static mut [[u64; 4]],
+    /// See [`Undo`].
+    pub undo: &'static mut Undo<SocketRow>,
+    /// See [`Undo`].
+    pub undo_datagram: &'static mut Undo<DatagramRow>,
+    /// Regions.
+    pub regions: &'static mut [RegionRow],
+    /// Who holds a socket besides the first.
+    pub holds: &'static mut [HoldRow],
+}
+
 /// All sockets of a core.
 pub struct Sockets {
     /// Which core; part of their names.
@@ -113,6 +125,10 @@ pub struct Sockets {
     rows: &'static mut [SocketRow],
     /// Positions of datagram sockets.
     pub datagrams: &'static mut [DatagramRow],
+    datagram_options: &'static mut [[u64; 4]],
+    undo: &'static mut Undo<SocketRow>,
+    undo_datagram: &'static mut Undo<DatagramRow>,
+    holds: Holds,
     companions: Vec<Companion>,
     /// By their backing sockets.
     identities: Identities,
@@ -156,9 +172,9 @@ impl Sockets {
         answers: FinishedSender,
         defaults: SocketOptions,
         first_offer: u32,
-        rows: &'static mut [SocketRow],
-        datagrams: &'static mut [DatagramRow],
+        tables: SocketTables,
     ) -> Self {
+        let rows = tables.rows;
         let mut companions = Vec::new();
         companions.resize_with(rows.len(), Companion::default);
         let core = home.core();
@@ -172,7 +188,7 @@ impl Sockets {
             asked_name: None,
             free: Vec::new(),
             used: 0,
-            regions: Regions::new(core, answers),
+            regions: Regions::new(core, answers, tables.regions),
             signalled: Vec::new(),
             pairs: Arc::default(),
             new_windows: Vec::new(),
@@ -186,7 +202,11 @@ impl Sockets {
             first_offer,
             window_ceiling: u32::MAX,
             rows,
-            datagrams,
+            datagrams: tables.datagrams,
+            datagram_options: tables.datagram_options,
+            undo: tables.undo,
+            undo_datagram: tables.undo_datagram,
+            holds: Holds::new(tables.holds),
         }
     }
 
@@ -225,13 +245,9 @@ impl Sockets {
         &self.rows[at(row)]
     }
 
-    /// Changes a row; one that a crash interrupts stays recognisable by its odd sequence number.
+    /// Changes a row; what a crash interrupts has not happened.
     pub fn change<R>(&mut self, row: u32, change: impl FnOnce(&mut SocketRow) -> R) -> R {
-        let record = &mut self.rows[at(row)];
-        record.sequence = record.sequence.wrapping_add(1);
-        let result = change(record);
-        record.sequence = record.sequence.wrapping_add(1);
-        result
+        self.undo.change(row, &mut self.rows[at(row)], change)
     }
 
     /// What is beside a row.
@@ -252,7 +268,7 @@ impl Sockets {
 
     /// Whether the engine chose the port of its connection.
     pub fn is_port_chosen(&self, row: u32) -> bool {
-        self.companions[at(row)].is_port_chosen
+        self.has(row, Marks::PORT_CHOSEN)
     }
 
     /// Holders of a socket.
@@ -299,6 +315,9 @@ impl Sockets {
             };
             record.options = options;
         });
+        if kind == Kind::FreshDatagram {
+            self.datagram_options[at(row)] = DatagramOptions::default().encode();
+        }
         let region = self.regions.find(region);
         self.companions[at(row)] = Companion {
             place: region.and_then(|region| region.header_place(header)),
@@ -410,7 +429,8 @@ impl Sockets {
         self.left_slots.extend(self.companions[at(row)].slot);
         self.change(row, |record| {
             record.kind = Kind::Free;
-            record.pair_plus_one = 0;
+            (record.pair_plus_one, record.holder) = (0, 0);
+            record.backing = Held::default();
             record.generation = record.generation.wrapping_add(1).max(1);
         });
         self.companions[at(row)] = Companion::default();
@@ -427,14 +447,13 @@ impl Sockets {
 
     /// The program may connect again, elsewhere: its backing socket is as it was.
     fn release_backing(&mut self, row: u32) {
-        let companion = &mut self.companions[at(row)];
-        if std::mem::take(&mut companion.backing_listens)
-            && let Some(backing) = &companion.backing
-        {
+        let listens = self.has(row, Marks::BACKING_LISTENS);
+        if listens && let Some(backing) = &self.companions[at(row)].backing {
             // A socket that has been closed meanwhile needs neither.
             let _ = rustix::net::connect_unspec(&**backing);
             let _ = nic::sharing::restore(backing.as_fd());
         }
+        self.set_mark(row, Marks::BACKING_LISTENS, false);
     }
 
     /// Keeps a backing socket until its connection's TIME-WAIT has ended.

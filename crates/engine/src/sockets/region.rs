@@ -2,9 +2,11 @@
 //!
 //! A region outlives its session while sockets still use it, for a forked child may hold them.
 
+use crate::programs::resume::Taken;
 use crate::programs::users::{Finished, FinishedSender, User};
-use hostif::Region;
+use crate::state::rows::{Held, RegionRow, Slot as _};
 use hostif::id::{IdMap, number_of_core};
+use hostif::{Layout, Region};
 use std::sync::Arc;
 
 /// A window with so much in it at most is not worth a system call, and page faults of who uses it next.
@@ -29,6 +31,17 @@ impl Indexes {
         }
     }
 
+    /// These are taken.
+    fn resume(&mut self, mut taken: Vec<u32>) {
+        taken.sort_unstable();
+        taken.dedup();
+        taken.retain(|index| *index < self.limit);
+        self.used = taken.last().map_or(0, |last| last + 1);
+        self.free = (0..self.used)
+            .filter(|index| taken.binary_search(index).is_err())
+            .collect();
+    }
+
     fn take(&mut self) -> Option<u32> {
         self.free.pop().or_else(|| {
             (self.used < self.limit).then(|| {
@@ -37,6 +50,13 @@ impl Indexes {
             })
         })
     }
+}
+
+/// What a socket uses of a region.
+pub(super) struct Use {
+    pub(super) region: u32,
+    pub(super) header: u32,
+    pub(super) pair: Option<u32>,
 }
 
 /// A region and what is used of it.
@@ -59,16 +79,18 @@ pub struct Regions {
     answers: FinishedSender,
     slots: IdMap<u32, SessionRegion>,
     last: u32,
+    rows: &'static mut [RegionRow],
 }
 
 impl Regions {
     /// No regions yet.
-    pub fn new(core: u16, answers: FinishedSender) -> Self {
+    pub fn new(core: u16, answers: FinishedSender, rows: &'static mut [RegionRow]) -> Self {
         Self {
             core,
             answers,
             slots: IdMap::default(),
             last: 0,
+            rows,
         }
     }
 
@@ -83,8 +105,21 @@ impl Regions {
         }
     }
 
-    /// Keeps a region whose session lives, of a program of that user.
-    pub fn insert(&mut self, region: Region, user: Arc<User>) {
+    /// Keeps a region whose session lives, of a program of that user. `None`: there are too many.
+    pub fn insert(&mut self, region: Region, user: Arc<User>) -> Option<()> {
+        let row = self.rows.iter_mut().find(|row| row.used == 0)?;
+        row.put(RegionRow {
+            used: 1,
+            number: region.id(),
+            session: region.session(),
+            uid: user.uid,
+            file: Held::of(&region.file()),
+        });
+        self.know(region, user, true);
+        Some(())
+    }
+
+    fn know(&mut self, region: Region, user: Arc<User>, has_session: bool) {
         let layout = region.layout();
         let (headers, pairs) = (
             Indexes::new(layout.socket_headers),
@@ -98,10 +133,65 @@ impl Regions {
                 pairs,
                 warm: Vec::new(),
                 sockets: 0,
-                has_session: true,
+                has_session,
                 user,
             },
         );
+    }
+
+    /// After a restart: the regions that are there, which no session has yet. `user` knows users, `layout` is that of all.
+    pub(super) fn resume(
+        &mut self,
+        last: u32,
+        layout: &Layout,
+        taken: &mut Taken,
+        user: &mut dyn FnMut(u32) -> Option<Arc<User>>,
+    ) {
+        self.last = last;
+        for at in 0..self.rows.len() {
+            let row = self.rows[at];
+            if row.used != 1 {
+                continue;
+            }
+            let file = taken.take_own(row.file);
+            let region = file
+                .and_then(|file| Region::adopt(file, *layout, row.number, row.session).ok())
+                .zip(user(row.uid));
+            match region {
+                Some((region, user)) => self.know(region, user, false),
+                None => self.rows[at].clear(),
+            }
+        }
+    }
+
+    /// After a restart: a session has the region.
+    pub fn give_session(&mut self, number: u32) -> Option<&Region> {
+        let slot = self.slots.get_mut(&number)?;
+        slot.has_session = true;
+        Some(&slot.region)
+    }
+
+    /// After a restart: which headers and pairs of windows sockets use, without those that are not of the layout.
+    pub(super) fn resume_use(&mut self, used: &[Use]) {
+        let mut each: IdMap<u32, (Vec<u32>, Vec<u32>)> = IdMap::default();
+        for one in used {
+            let (headers, pairs) = each.entry(one.region).or_default();
+            headers.push(one.header);
+            pairs.extend(one.pair);
+        }
+        for (number, (headers, pairs)) in each {
+            if let Some(slot) = self.slots.get_mut(&number) {
+                slot.sockets = u32::try_from(headers.len()).unwrap_or(u32::MAX);
+                slot.headers.resume(headers);
+                slot.pairs.resume(pairs);
+            }
+        }
+        let unused = self.slots.values();
+        let unused = unused.filter(|slot| slot.sockets == 0 && !slot.has_session);
+        let unused: Vec<u32> = unused.map(|slot| slot.region.id()).collect();
+        unused
+            .into_iter()
+            .for_each(|number| self.drop_unused(number));
     }
 
     /// The region of that number.
@@ -112,6 +202,11 @@ impl Regions {
     /// Whose region that is.
     pub fn owner(&self, number: u32) -> Option<&User> {
         self.slots.get(&number).map(|slot| &*slot.user)
+    }
+
+    /// The same, to be kept.
+    pub(super) fn user(&self, number: u32) -> Option<Arc<User>> {
+        self.slots.get(&number).map(|slot| Arc::clone(&slot.user))
     }
 
     /// Takes a header for a new socket.
@@ -197,6 +292,9 @@ impl Regions {
             .get(&number)
             .is_some_and(|slot| slot.sockets == 0 && !slot.has_session)
         {
+            if let Some(row) = self.rows.iter_mut().find(|row| row.number == number) {
+                row.clear();
+            }
             // To unmap what was used takes a while.
             if let Some(slot) = self.slots.remove(&number) {
                 slot.user.run(move || drop(slot.region));

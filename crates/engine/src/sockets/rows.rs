@@ -1,5 +1,7 @@
 //! The engine's sockets as plain data: what must survive of a socket besides its TCP connection.
 
+use crate::state::rows::{Fenced, Held};
+use bitflags::bitflags;
 use core::net::SocketAddr;
 use stack::{ConnectionId, IpOptions, ListenerId, PackedAddress, UdpId};
 use tcp::SocketOptions;
@@ -28,6 +30,27 @@ pub enum Kind {
     FreshDatagram,
     /// A datagram socket that the stack knows.
     Datagram,
+}
+
+bitflags! {
+    /// What holds of a socket beyond its kind.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Marks: u8 {
+        /// The engine chose the port of its connection: the backing socket holds none.
+        const PORT_CHOSEN = 1;
+        /// Descriptors of it may be open where no session says so.
+        const SHARED = 1 << 1;
+        /// No session holds it, and such a descriptor is looked for: `backing` is the set that shows it.
+        const ORPHAN = 1 << 2;
+        /// Its connection is in TIME-WAIT.
+        const IN_TIME_WAIT = 1 << 3;
+        /// The backing socket of a connection listens, so that the kernel says nothing to its peer.
+        const BACKING_LISTENS = 1 << 4;
+        /// Some of its bytes are in files, or pass through memory with a neighbour: no other engine knows where.
+        const BOUND_HERE = 1 << 5;
+        /// Others hold it besides `holder`.
+        const MORE_HOLDERS = 1 << 6;
+    }
 }
 
 /// One socket.
@@ -73,12 +96,16 @@ pub struct SocketRow {
     pub fast_open: u16,
     /// `SO_TIMESTAMP`: the header tells when data arrived.
     pub tells_arrival: bool,
-    /// Keeps the layout free of padding.
-    pub reserved: u8,
+    /// See [`Marks`].
+    pub marks: u8,
     /// Stream offset, modulo 2^32, of what lies at the start of the receive window.
     pub receive_base: u32,
     /// How much of the send window autotuning lets the program use; 0: there is none yet.
     pub send_room: u32,
+    /// The engine's duplicate of the backing socket.
+    pub backing: Held,
+    /// Slot of a session that holds it, plus one; 0: none does.
+    pub holder: u32,
     /// What the program may change.
     pub options: SocketOptions,
 }
@@ -86,9 +113,27 @@ pub struct SocketRow {
 /// Bytes of the row that the engine keeps for each socket.
 pub const SOCKET_ROW_BYTES: usize = size_of::<SocketRow>();
 
-const _: () = assert!(size_of::<SocketRow>() <= 152);
+const _: () = assert!(size_of::<SocketRow>() <= 160);
+
+impl Fenced for SocketRow {
+    fn sequence_mut(&mut self) -> &mut u32 {
+        &mut self.sequence
+    }
+}
 
 impl SocketRow {
+    /// Whether that holds of it.
+    pub fn has(&self, mark: Marks) -> bool {
+        Marks::from_bits_truncate(self.marks).contains(mark)
+    }
+
+    /// It does from now on, or does not.
+    pub fn set(&mut self, mark: Marks, on: bool) {
+        let mut marks = Marks::from_bits_truncate(self.marks);
+        marks.set(mark, on);
+        self.marks = marks.bits();
+    }
+
     /// The stack's connection, for [`Kind::Connection`].
     pub fn connection(&self) -> Option<ConnectionId> {
         (self.kind == Kind::Connection).then_some(ConnectionId {

@@ -7,7 +7,7 @@
 //! program: docs/decisions/0044-signals-by-a-pair.md.
 
 use super::Sockets;
-use super::rows::SocketRow;
+use super::rows::{Marks, SocketRow};
 use crate::programs::Refusal;
 use crate::programs::users::{ProgramFd, User};
 use hostif::{Flags, host_hooks};
@@ -194,7 +194,7 @@ impl Sockets {
         });
         let companion = self.companion(row);
         // Of what its last holder has closed nobody hears.
-        if companion.holders.is_empty() && !companion.is_orphan {
+        if companion.holders.is_empty() && !record.has(Marks::ORPHAN) {
             companion.signals = None;
         }
         if let Some(pair) = &mut companion.signals {

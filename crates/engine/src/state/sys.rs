@@ -1,22 +1,31 @@
 //! Maps the state region and carves the tables out of it. See mmap(2), memfd_create(2).
 #![allow(unsafe_code)]
 
+use super::rows::{EngineRow, HandleRow, HoldRow, RegionRow, SessionRow, Undo};
 use crate::config::Limits;
 use crate::sockets::datagrams::DatagramRow;
 use crate::sockets::rows::SocketRow;
-use rustix::fd::OwnedFd;
+use rustix::fd::{FromRawFd as _, OwnedFd, RawFd};
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use stack::Tables;
 use stack::tables::{
     ConnectionRecord, FLIGHT_ROOMS_DEFAULT, FlightBlock, ListenerRecord, RANGE_ROOMS_DEFAULT,
-    RangeBlock, TablesHeader, TimeWaitRecord,
+    RangeBlock, TABLES_VERSION, TablesHeader, TimeWaitRecord, UndoRow,
 };
 use stack::udp::UdpRecord;
-use zerocopy::FromZeros;
+use zerocopy::{FromBytes as _, FromZeros};
 
 /// Tables begin at multiples of this.
 const ALIGN: usize = 4096;
+/// Regions for each program: one outlives its program while another holds a socket in it.
+const REGIONS_PER_SESSION: usize = 4;
+/// Descriptors that programs have left here, for each of them.
+const HANDLES_PER_SESSION: usize = 64;
+/// Holders of a socket besides the first, for each socket.
+const HOLDS_PER_SOCKET: usize = 2;
+/// Version of the rows that are the engine's own.
+const ROWS_VERSION: u32 = 1;
 
 /// Why there is no state region.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +33,9 @@ pub enum StateError {
     /// The sum of the tables does not fit an address space.
     #[error("the tables would be too large: lower the limits")]
     TooLarge,
+    /// Another kind of engine has left it.
+    #[error("the state is of an engine with other limits or another layout")]
+    Foreign,
     /// A system call failed.
     #[error("cannot {0} the state region: {1}")]
     System(&'static str, rustix::io::Errno),
@@ -39,6 +51,69 @@ pub struct State {
     pub sockets: &'static mut [SocketRow],
     /// Positions of datagram sockets, by the stack's row.
     pub datagrams: &'static mut [DatagramRow],
+    /// Options of datagram sockets, by the socket's row, as they travel.
+    pub datagram_options: &'static mut [[u64; 4]],
+    /// The socket's row that is being changed, as it was.
+    pub undo_socket: &'static mut Undo<SocketRow>,
+    /// The same of a datagram socket's positions.
+    pub undo_datagram: &'static mut Undo<DatagramRow>,
+    /// The engine.
+    pub engine: &'static mut EngineRow,
+    /// Attached programs, by slot.
+    pub sessions: &'static mut [SessionRow],
+    /// Regions.
+    pub regions: &'static mut [RegionRow],
+    /// What programs have left here.
+    pub handles: &'static mut [HandleRow],
+    /// Who holds a socket besides the first.
+    pub holds: &'static mut [HoldRow],
+}
+
+/// Whether a descriptor of that number is open.
+pub fn is_open(number: RawFd) -> bool {
+    if number < 0 {
+        return false;
+    }
+    // SAFETY: the call takes a number; of one that is not open it says EBADF.
+    let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_getfd(fd).is_ok()
+}
+
+/// What is open under a number that a row names; `None`: nothing.
+pub fn take(number: RawFd) -> Option<OwnedFd> {
+    if !is_open(number) {
+        return None;
+    }
+    // SAFETY: it is open, and a row names it: the engine that owned it is gone, and each row is taken up once.
+    Some(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Two engines of which one goes on with the other's rows agree in this: versions, and the size of everything.
+pub fn layout(limits: &Limits, rows: usize) -> u64 {
+    let numbers = [
+        u64::from(ROWS_VERSION),
+        u64::from(TABLES_VERSION),
+        u64::from(hostif::MAX_VERSION),
+        size_of::<ConnectionRecord>() as u64,
+        size_of::<ListenerRecord>() as u64,
+        size_of::<TimeWaitRecord>() as u64,
+        size_of::<UdpRecord>() as u64,
+        size_of::<SocketRow>() as u64,
+        size_of::<DatagramRow>() as u64,
+        size_of::<SessionRow>() as u64,
+        size_of::<EngineRow>() as u64,
+        limits.connections as u64,
+        limits.listeners as u64,
+        limits.time_waits as u64,
+        limits.datagrams as u64,
+        limits.sessions as u64,
+        limits.region.region_bytes(),
+        rows as u64,
+    ];
+    // FNV-1a, over words.
+    numbers.iter().fold(0xcbf2_9ce4_8422_2325, |sum, number| {
+        (sum ^ number).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 impl State {
@@ -49,10 +124,21 @@ impl State {
     /// [`StateError`].
     pub fn create(limits: &Limits, rows: usize) -> Result<Self, StateError> {
         let system = |what| move |errno| StateError::System(what, errno);
-        let places = Places::of(limits, rows)?;
         let file = rustix::fs::memfd_create(c"shunt-state", MemfdFlags::CLOEXEC)
             .map_err(system("create"))?;
         let file = hostif::host_hooks::relocate_fd(file);
+        Self::create_in(file, limits, rows)
+    }
+
+    /// The same in a file that somebody else holds as well.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn create_in(file: OwnedFd, limits: &Limits, rows: usize) -> Result<Self, StateError> {
+        let system = |what| move |errno| StateError::System(what, errno);
+        let places = Places::of(limits, rows)?;
+        // Whatever was there is gone.
+        rustix::fs::ftruncate(&file, 0).map_err(system("size"))?;
         rustix::fs::ftruncate(&file, places.len()?).map_err(system("size"))?;
         Self::map(file, limits, rows, &places)
     }
@@ -66,9 +152,33 @@ impl State {
         let places = Places::of(limits, rows)?;
         let stat = rustix::fs::fstat(&file).map_err(system("look at"))?;
         if u64::try_from(stat.st_size) != Ok(places.len()?) {
-            return Err(system("adopt")(rustix::io::Errno::INVAL));
+            return Err(StateError::Foreign);
         }
         Self::map(file, limits, rows, &places)
+    }
+
+    /// The engine's row of such a region, read and not mapped.
+    ///
+    /// # Errors
+    /// [`StateError`]: it has another size.
+    pub fn engine_row(
+        file: &OwnedFd,
+        limits: &Limits,
+        rows: usize,
+    ) -> Result<EngineRow, StateError> {
+        let system = |what| move |errno| StateError::System(what, errno);
+        let places = Places::of(limits, rows)?;
+        let stat = rustix::fs::fstat(file).map_err(system("look at"))?;
+        if u64::try_from(stat.st_size) != Ok(places.len()?) {
+            return Err(StateError::Foreign);
+        }
+        let mut bytes = [0; size_of::<EngineRow>()];
+        let at = u64::try_from(places.engine).map_err(|_| StateError::TooLarge)?;
+        let read = rustix::io::pread(file, &mut bytes[..], at).map_err(system("read"))?;
+        if read < bytes.len() {
+            return Err(StateError::Foreign);
+        }
+        EngineRow::read_from_bytes(&bytes).map_err(|_| StateError::Foreign)
     }
 
     fn map(
@@ -105,7 +215,16 @@ impl State {
                     udp: slice_at(base, places.udp, limits.datagrams),
                     range_blocks: slice_at(base, places.range_blocks, range_blocks_of(limits)),
                     flight_blocks: slice_at(base, places.flight_blocks, flight_blocks_of(limits)),
+                    undo: Some(&mut slice_at::<UndoRow>(base, places.undo, 1)[0]),
                 },
+                datagram_options: slice_at(base, places.datagram_options, rows),
+                undo_socket: &mut slice_at(base, places.undo_socket, 1)[0],
+                undo_datagram: &mut slice_at(base, places.undo_datagram, 1)[0],
+                engine: &mut slice_at(base, places.engine, 1)[0],
+                sessions: slice_at(base, places.sessions, limits.sessions),
+                regions: slice_at(base, places.regions, limits.sessions * REGIONS_PER_SESSION),
+                handles: slice_at(base, places.handles, limits.sessions * HANDLES_PER_SESSION),
+                holds: slice_at(base, places.holds, rows * HOLDS_PER_SOCKET),
                 sockets: slice_at(base, places.sockets, rows),
                 datagrams: slice_at(base, places.datagrams, limits.datagrams),
                 file,
@@ -134,6 +253,15 @@ struct Places {
     datagrams: usize,
     range_blocks: usize,
     flight_blocks: usize,
+    undo: usize,
+    datagram_options: usize,
+    undo_socket: usize,
+    undo_datagram: usize,
+    engine: usize,
+    sessions: usize,
+    regions: usize,
+    handles: usize,
+    holds: usize,
     end: usize,
 }
 
@@ -158,6 +286,21 @@ impl Places {
             datagrams: place(limits.datagrams, size_of::<DatagramRow>())?,
             range_blocks: place(range_blocks_of(limits), size_of::<RangeBlock>())?,
             flight_blocks: place(flight_blocks_of(limits), size_of::<FlightBlock>())?,
+            undo: place(1, size_of::<UndoRow>())?,
+            datagram_options: place(rows, size_of::<[u64; 4]>())?,
+            undo_socket: place(1, size_of::<Undo<SocketRow>>())?,
+            undo_datagram: place(1, size_of::<Undo<DatagramRow>>())?,
+            engine: place(1, size_of::<EngineRow>())?,
+            sessions: place(limits.sessions, size_of::<SessionRow>())?,
+            regions: place(
+                limits.sessions * REGIONS_PER_SESSION,
+                size_of::<RegionRow>(),
+            )?,
+            handles: place(
+                limits.sessions * HANDLES_PER_SESSION,
+                size_of::<HandleRow>(),
+            )?,
+            holds: place(rows * HOLDS_PER_SOCKET, size_of::<HoldRow>())?,
             end,
         })
     }

@@ -109,7 +109,7 @@ impl FamilyOptions {
 
 impl DatagramOptions {
     /// As words of switches and numbers.
-    pub(super) fn encode(&self) -> [u64; 4] {
+    pub fn encode(&self) -> [u64; 4] {
         let switches = given(self.broadcast, BROADCAST)
             | given(self.reuse_port, REUSE_PORT)
             | given(self.v6_only, V6_ONLY)
@@ -125,7 +125,11 @@ impl DatagramOptions {
         ]
     }
 
-    pub(super) fn decode(words: [u64; 4]) -> Result<DatagramOptions, Malformed> {
+    /// The options behind such words.
+    ///
+    /// # Errors
+    /// [`Malformed`]: they are none.
+    pub fn decode(words: [u64; 4]) -> Result<DatagramOptions, Malformed> {
         let switches = low(words[0]);
         if switches & !ALL != 0 {
             return Err(Malformed);

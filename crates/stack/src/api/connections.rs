@@ -336,7 +336,7 @@ impl Stack<'_> {
         record.has(Flags::OWNED).then_some(record.owner)
     }
 
-    fn find(&self, id: ConnectionId) -> Result<&ConnectionRecord, Error> {
+    pub(super) fn find(&self, id: ConnectionId) -> Result<&ConnectionRecord, Error> {
         let record = self
             .tcp
             .connections

@@ -72,6 +72,11 @@ pub struct UdpRow {
 }
 
 impl Stack<'_> {
+    /// Whether a program holds the connection.
+    pub fn is_owned(&self, id: ConnectionId) -> bool {
+        self.find(id).is_ok_and(|record| record.has(Flags::OWNED))
+    }
+
     /// All UDP sockets.
     pub fn udp_rows(&self) -> impl Iterator<Item = UdpRow> {
         let used = &self.udp.rows[..at(*self.udp.used)];

@@ -155,7 +155,8 @@ impl<'m> Listeners<'m> {
 
     /// Connection `index` leaves a queue.
     pub(crate) fn remove(&mut self, record: &mut ConnectionRecord, index: u32, queue: Flags) {
-        record.change(|record| record.set(queue, false));
+        // One store: it has happened or not.
+        record.set(queue, false);
         let head = self.queues[at(record.listener_index)].of(queue);
         self.links.remove(head, index);
     }

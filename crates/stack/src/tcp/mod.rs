@@ -25,7 +25,7 @@ use crate::ip::Ip;
 use crate::ports::Ports;
 use crate::tables::{
     ConnectionId, ConnectionRecord, Flags, FlightBlock, ListenerRecord, RangeBlock, Row as _,
-    TimeWaitRecord,
+    TimeWaitRecord, UndoRow,
 };
 use fast_open::peers::Peers;
 use listeners::Listeners;
@@ -40,6 +40,7 @@ pub(crate) struct TcpTables<'m> {
     pub(crate) time_waits: (&'m mut [TimeWaitRecord], &'m mut u32),
     pub(crate) ranges: (&'m mut [RangeBlock], &'m mut u32),
     pub(crate) flights: (&'m mut [FlightBlock], &'m mut u32),
+    pub(crate) undo: Option<&'m mut UndoRow>,
 }
 
 /// A segment that the interface did not take.
@@ -55,6 +56,8 @@ pub(crate) struct Tcp<'m> {
     pub(crate) connections: &'m mut [ConnectionRecord],
     /// Rows that were ever used.
     pub(crate) connections_used: &'m mut u32,
+    /// The row that is being changed, as it was.
+    undo: Option<&'m mut UndoRow>,
     free_connections: Vec<u32>,
     pub(crate) listeners: Listeners<'m>,
     pub(crate) time_waits: TimeWaits<'m>,
@@ -104,6 +107,7 @@ impl<'m> Tcp<'m> {
             sends_long: false,
             connections,
             connections_used,
+            undo: tables.undo,
         }
     }
 
@@ -118,7 +122,16 @@ impl<'m> Tcp<'m> {
         index: u32,
         change: impl FnOnce(&mut ConnectionRecord) -> R,
     ) -> R {
+        self.keep(index);
         self.connections[at(index)].change(change)
+    }
+
+    /// Before row `index` is changed.
+    #[inline]
+    fn keep(&mut self, index: u32) {
+        if let Some(undo) = &mut self.undo {
+            undo.keep(index, &self.connections[at(index)]);
+        }
     }
 
     /// Connection `index` leaves a queue of its listener.

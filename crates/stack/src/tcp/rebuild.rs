@@ -60,6 +60,9 @@ impl Tcp<'_> {
     }
 
     fn rebuild_connections(&mut self, ip: &mut Ip, found: &mut Rebuilt) {
+        if let Some(undo) = &self.undo {
+            undo.roll_back(self.connections);
+        }
         let mut queued = Vec::new();
         for index in 0..*self.connections_used {
             let interrupted = self.connections[at(index)].take_interrupted();

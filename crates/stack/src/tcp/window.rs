@@ -45,6 +45,7 @@ impl Tcp<'_> {
         host: &mut dyn Host,
         act: impl FnOnce(&mut ConnectionRecord, &mut dyn ReceiveWindow) -> R,
     ) -> R {
+        self.keep(index);
         let row = &mut self.connections[at(index)];
         let mut window = OwnedWindow {
             host,
@@ -61,6 +62,7 @@ impl Tcp<'_> {
         index: u32,
         act: impl FnOnce(&mut ConnectionRecord, &mut dyn FlightPool) -> R,
     ) -> R {
+        self.keep(index);
         self.connections[at(index)].change(|record| act(record, &mut self.flights))
     }
 

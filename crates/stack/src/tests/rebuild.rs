@@ -217,6 +217,43 @@ fn an_interrupted_row_is_given_up_and_the_others_go_on() {
 }
 
 #[test]
+fn with_undo_a_change_that_was_interrupted_has_not_happened() {
+    let tables = HeapTables::new(16, 4, 8).unwrap();
+    let mut memory = tables.with_undo().unwrap();
+    let programs = Shared::default();
+    let (owner, next) = {
+        let mut node = Node::with(
+            Stack::new(memory.tables(), config(ME)).unwrap(),
+            programs.clone(),
+        );
+        configure(&mut node.stack, NOW, ME);
+        node.knows(NOW, PEER);
+        let listener = node.listen(80, 5);
+        let next = node.handshake(NOW, ip(PEER), 1, 80).unwrap();
+        let owner = node.accept(listener).unwrap();
+        let index = node.id(owner).index;
+        let stopped = std::panic::AssertUnwindSafe(|| {
+            node.stack.tcp.change(index, |record| {
+                record.tcp = ::tcp::Connection::default();
+                record.owner = 0;
+                panic!("stopped");
+            })
+        });
+        assert!(std::panic::catch_unwind(stopped).is_err());
+        (owner, next)
+    };
+    for _ in 0..2 {
+        let (mut node, rebuilt) = restart(&mut memory, programs.clone(), NOW);
+        assert_eq!((rebuilt.connections, rebuilt.interrupted), (1, 0));
+        assert_eq!(node.view(owner).state, State::Established);
+        node.knows(NOW, PEER);
+        let header = header(1, 80, 101, next, Flags::ACK);
+        node.deliver(NOW, &segment(ip(PEER), ip(ME), &header, b"on"));
+        assert_eq!(node.view(owner).readable_end, 2);
+    }
+}
+
+#[test]
 fn a_reset_waits_for_the_address_of_a_neighbour() {
     let mut memory = HeapTables::new(16, 4, 8).unwrap();
     let programs = Shared::default();

@@ -159,6 +159,9 @@ pub struct Arguments {
     /// Wait for the end of a program with an engine inside, and reset what it leaves: started by that engine.
     #[arg(long, hide = true, conflicts_with = "background")]
     pub(super) guard: bool,
+    /// Say whether this build can go on with the state of an engine that was started like this, which is standard input.
+    #[arg(long, hide = true, conflicts_with = "background")]
+    pub(super) check_state: bool,
     /// Start in the background and return once programs can attach.
     #[arg(long)]
     pub(super) background: bool,

@@ -1,5 +1,7 @@
 //! What `shunt status` prints for people of one engine.
 
+use std::time::SystemTime;
+
 use output::Table;
 use serde_json::Value;
 
@@ -33,6 +35,7 @@ pub fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> Stri
         status["memory_kib"]["shared"],
         status["bytes_per_connection"],
     );
+    text += &kept(&status["kept"], seconds());
     let copies = &status["copies"];
     let each = |name: &str| copies[name].as_f64().map(|each| format!("{each:.2}"));
     let parts = [
@@ -69,6 +72,26 @@ pub fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> Stri
         );
     }
     text + &protections(&status["protections"]) + &warnings(status) + &tables(status, programs)
+}
+
+/// How often another process went on with the engine's connections, and for how long it serves; nothing of an engine without a
+/// keeper. `now_s` is in seconds since 1970.
+fn kept(kept: &Value, now_s: u64) -> String {
+    let ago = |since: &Value| since.as_u64().map(|since| now_s.saturating_sub(since));
+    let Some(age_s) = ago(&kept["since_s"]) else {
+        return String::new();
+    };
+    let last =
+        ago(&kept["last_s"]).map_or(String::new(), |last_s| format!(", last {last_s} s ago"));
+    format!(
+        "serving for {age_s} s: restarts after a crash {}, upgrades {}{last}\n",
+        kept["restarts"], kept["upgrades"],
+    )
+}
+
+fn seconds() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 /// What the engine's process has given up; nothing of an engine inside a program.

@@ -103,8 +103,31 @@ impl ChannelGuard<'_> {
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Reply, Vec<OwnedFd>), ControlError> {
         let deadline = patience.map(|patience| Instant::now() + patience);
-        self.send(deadline, &request.encode(), descriptors)?;
+        loop {
+            let (reply, descriptors) = self.ask(deadline, request, descriptors)?;
+            match reply {
+                // The engine that took the request was replaced.
+                Reply::Refused {
+                    errno: control::ASK_AGAIN,
+                    ..
+                } => {}
+                reply => return Ok((reply, descriptors)),
+            }
+        }
+    }
+
+    fn ask(
+        &self,
+        deadline: Option<Instant>,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<OwnedFd>), ControlError> {
         let channel = self.control.channel.as_fd();
+        // An engine that has taken the place of another may have answered what was answered already.
+        while control::receive(channel, RecvFlags::DONTWAIT).is_ok_and(|old| !old.bytes.is_empty())
+        {
+        }
+        self.send(deadline, &request.encode(), descriptors)?;
         let received = loop {
             self.wait_for(libc::POLLIN, deadline)?;
             match control::receive(channel, RecvFlags::DONTWAIT) {

@@ -263,8 +263,7 @@ fn a_user_whose_thread_is_kept_does_not_make_the_engine_look_without_pause() {
     scene.wired.cores[0]
         .layer
         .sockets
-        .companion(near.id.row())
-        .backing = Some(backing);
+        .keep_backing(near.id.row(), Some(backing));
     drop(scene.active);
     scene.wired.serve();
     let next_look = scene.wired.cores[0].layer.orphans.next_look();

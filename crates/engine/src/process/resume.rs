@@ -1,0 +1,154 @@
+//! The beginning of an engine where another one was before: it left its rows in a file and its descriptors open, and a
+//! keeper process holds both. See docs/decisions/0067-state-that-outlives-its-engine.md.
+
+use crate::config::{Config, KeptState};
+use crate::core::EngineCore;
+use crate::start_error::StartError;
+use crate::state::rows::{EngineRow, Held, Slot as _};
+use crate::state::{State, StateError, layout};
+use rustix::fd::{OwnedFd, RawFd};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::HashSet;
+use std::time::{Duration, Instant as StdInstant};
+use tcp::Instant;
+
+/// The engine before.
+pub struct Before {
+    row: EngineRow,
+    /// What was open when this process began, and is not this engine's own.
+    left: Vec<RawFd>,
+}
+
+/// What the engine before has left; `None`: there was none, or it had not begun to serve.
+///
+/// # Errors
+/// The rows are not of this build, or not of an engine with these limits.
+pub fn find(config: &mut Config) -> Result<Option<Before>, StartError> {
+    let Some(mut kept) = config.kept.take() else {
+        return Ok(None);
+    };
+    let mut before = None;
+    if kept.goes_on {
+        let row = read_row(&kept, config);
+        if let Ok(EngineRow { used: 0, .. }) = row {
+            kept.goes_on = false;
+            kept.left
+                .drain(..)
+                .filter_map(crate::state::take)
+                .for_each(drop);
+        } else {
+            let left = core::mem::take(&mut kept.left);
+            before = Some(Before { row: row?, left });
+        }
+    }
+    config.kept = Some(kept);
+    Ok(before)
+}
+
+/// Whether an engine with this configuration can go on with the state.
+///
+/// # Errors
+/// It cannot, and why.
+pub fn check_state(config: &Config) -> Result<(), StartError> {
+    match &config.kept {
+        Some(kept) => match read_row(kept, config)?.used {
+            1 => Ok(()),
+            _ => Err(StateError::Foreign.into()),
+        },
+        None => Ok(()),
+    }
+}
+
+fn read_row(kept: &KeptState, config: &Config) -> Result<EngineRow, StartError> {
+    let rows = config.limits.rows();
+    let file = rustix::io::fcntl_dupfd_cloexec(&*kept.state, 0)
+        .map_err(|errno| StartError::System("duplicate a descriptor", errno))?;
+    let row = State::engine_row(&file, &config.limits, rows)?;
+    if row.used != 0 && row.layout != layout(&config.limits, rows) {
+        return Err(StateError::Foreign.into());
+    }
+    Ok(row)
+}
+
+impl Before {
+    /// Its control socket.
+    pub fn listener(&self) -> Result<OwnedFd, StartError> {
+        let listener = self.row.listener.number().and_then(crate::state::take);
+        listener.ok_or(StartError::System(
+            "take up the control socket",
+            Errno::BADF,
+        ))
+    }
+
+    /// When its time began.
+    pub fn origin(&self) -> StdInstant {
+        let now = StdInstant::now();
+        let since = clock_ns().saturating_sub(self.row.origin_ns);
+        now.checked_sub(Duration::from_nanos(since)).unwrap_or(now)
+    }
+
+    /// Takes up what it had, and closes what nobody needs of that.
+    pub fn go_on(&self, core: &mut EngineCore, now: Instant) {
+        let kept: HashSet<RawFd> = core.resume(now).into_iter().collect();
+        let listener = self.row.listener.number();
+        let old = self.left.iter().copied();
+        let old = old.filter(|number| Some(*number) != listener && !kept.contains(number));
+        // Whatever it was, its owner is gone. To close a device's socket takes the kernel some 30 ms.
+        let old: Vec<OwnedFd> = old.filter_map(crate::state::take).collect();
+        let closing = std::thread::Builder::new().name("shunt-closing".to_owned());
+        // Without a thread it is done here, by dropping the closure.
+        let _ = closing.spawn(move || drop(old));
+        let Some(kept) = &mut core.config.kept else {
+            return;
+        };
+        let pause_us = clock_ns().saturating_sub(kept.stopped_ns) / 1_000;
+        kept.history.pause_us = Some(pause_us);
+        tracing::info!(
+            "going on with {} programs and {} connections, {pause_us} µs after the end of the engine before",
+            core.programs.iter().count(),
+            core.layer.stack.connections().count(),
+        );
+    }
+}
+
+impl EngineCore {
+    /// An engine begins to serve: what comes after it may go on.
+    pub(crate) fn note_begin(&mut self, listener: &OwnedFd, origin: StdInstant) {
+        let since = u64::try_from(origin.elapsed().as_nanos()).unwrap_or(0);
+        let row = &mut *self.programs.engine;
+        let begun = EngineRow {
+            listener: Held::of(listener),
+            origin_ns: clock_ns().saturating_sub(since),
+            ..*row
+        };
+        row.put(begun);
+    }
+}
+
+/// `CLOCK_MONOTONIC`, nanoseconds.
+pub fn clock_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let part = |number: i64| u64::try_from(number).unwrap_or(0);
+    part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
+}
+
+/// The numbers of all descriptors of this process.
+pub fn open_descriptors() -> Result<Vec<RawFd>, Errno> {
+    let folder = rustix::fs::open(
+        "/proc/self/fd",
+        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?;
+    let own = rustix::fd::AsRawFd::as_raw_fd(&folder);
+    let entries = rustix::fs::Dir::read_from(&folder)?;
+    let numbers = entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        entry.file_name().to_str().ok()?.parse().ok()
+    });
+    let mut numbers: Vec<RawFd> = numbers.filter(|number| *number != own).collect();
+    numbers.sort_unstable();
+    // The folder was opened twice to be read: what is closed by now is none.
+    numbers.retain(|number| crate::state::is_open(*number));
+    Ok(numbers)
+}

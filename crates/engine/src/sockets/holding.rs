@@ -1,0 +1,144 @@
+//! Which programs hold a socket, the backing socket that they have left here, and the marks of its row: in the rows, so that
+//! whoever goes on after a crash finds them.
+
+use super::Sockets;
+use super::rows::{Marks, at};
+use crate::programs::users::ProgramFd;
+use crate::state::rows::{Held, HoldRow, Slot as _};
+use hostif::id::IdMap;
+use rustix::fd::OwnedFd;
+
+/// Holders of sockets besides the first of each.
+pub(super) struct Holds {
+    pub(super) rows: &'static mut [HoldRow],
+    /// By the socket's row and the session's slot.
+    known: IdMap<u64, u32>,
+    free: Vec<u32>,
+    used: u32,
+}
+
+fn key(row: u32, slot: u32) -> u64 {
+    u64::from(row) << 32 | u64::from(slot)
+}
+
+impl Holds {
+    pub(super) fn new(rows: &'static mut [HoldRow]) -> Self {
+        Self {
+            rows,
+            known: IdMap::default(),
+            free: Vec::new(),
+            used: 0,
+        }
+    }
+
+    /// Where there is no room for another one, a crash makes a stranger of it.
+    fn insert(&mut self, row: u32, generation: u32, slot: u32) {
+        let index = self.free.pop().or_else(|| {
+            (at(self.used) < self.rows.len()).then(|| {
+                self.used += 1;
+                self.used - 1
+            })
+        });
+        if let Some(index) = index {
+            self.rows[at(index)].put(HoldRow {
+                used: 1,
+                row,
+                generation,
+                slot,
+            });
+            self.known.insert(key(row, slot), index);
+        }
+    }
+
+    pub(super) fn remove(&mut self, row: u32, slot: u32) {
+        if let Some(index) = self.known.remove(&key(row, slot)) {
+            self.rows[at(index)].clear();
+            self.free.push(index);
+        }
+    }
+
+    /// After a restart: all that are there, each with its place.
+    pub(super) fn found(&mut self) -> Vec<HoldRow> {
+        let mut found = Vec::new();
+        for (index, row) in (0..).zip(self.rows.iter()) {
+            if row.used == 1 {
+                self.known.insert(key(row.row, row.slot), index);
+                self.used = index + 1;
+                found.push(*row);
+            }
+        }
+        self.free = (0..self.used)
+            .filter(|index| self.rows[at(*index)].used == 0)
+            .collect();
+        found
+    }
+}
+
+impl Sockets {
+    /// Whether that holds of a socket.
+    pub(crate) fn has(&self, row: u32, mark: Marks) -> bool {
+        self.row(row).has(mark)
+    }
+
+    /// It does from now on, or does not.
+    pub(crate) fn set_mark(&mut self, row: u32, mark: Marks, on: bool) {
+        // One store: it has happened or not.
+        self.rows[at(row)].set(mark, on);
+    }
+
+    /// The program in `slot` holds the socket from now on.
+    pub(crate) fn hold(&mut self, row: u32, slot: usize) {
+        let Ok(number) = u32::try_from(slot) else {
+            return;
+        };
+        self.companions[at(row)].holders.push(slot);
+        if self.row(row).holder == 0 {
+            self.rows[at(row)].holder = number + 1;
+        } else {
+            let generation = self.row(row).generation;
+            self.holds.insert(row, generation, number);
+            self.set_mark(row, Marks::MORE_HOLDERS, true);
+        }
+    }
+
+    /// The program in `slot` holds the socket no more.
+    pub(crate) fn unhold(&mut self, row: u32, slot: usize) {
+        let holders = &mut self.companions[at(row)].holders;
+        holders.retain(|holder| *holder != slot);
+        let Ok(number) = u32::try_from(slot) else {
+            return;
+        };
+        if self.row(row).holder == number + 1 {
+            self.rows[at(row)].holder = 0;
+        } else if self.has(row, Marks::MORE_HOLDERS) {
+            self.holds.remove(row, number);
+        }
+    }
+
+    /// The engine's duplicate of a socket's backing socket, or none any more.
+    pub(crate) fn keep_backing(&mut self, row: u32, backing: Option<ProgramFd>) {
+        let held = backing
+            .as_ref()
+            .map_or(Held::default(), |fd| Held::of(&**fd));
+        self.rows[at(row)].backing = held;
+        self.companions[at(row)].backing = backing;
+    }
+
+    /// No session holds it, and `set` shows whether a descriptor is open elsewhere.
+    pub(crate) fn make_orphan(&mut self, row: u32, set: &OwnedFd) {
+        self.rows[at(row)].backing = Held::of(set);
+        self.set_mark(row, Marks::ORPHAN, true);
+    }
+
+    /// It is no orphan any more.
+    pub(crate) fn end_orphan(&mut self, row: u32) {
+        self.set_mark(row, Marks::ORPHAN, false);
+        self.rows[at(row)].backing = Held::default();
+    }
+
+    /// Takes it away.
+    pub(crate) fn take_backing(&mut self, row: u32) -> Option<ProgramFd> {
+        self.rows[at(row)].backing = Held::default();
+        self.companions[at(row)].backing.take()
+    }
+}

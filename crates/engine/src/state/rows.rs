@@ -1,0 +1,246 @@
+//! What the engine knows beside its sockets, as plain data: the engine itself, the programs that are attached, their regions,
+//! the descriptors that they have left here. A descriptor is a number: whoever goes on has the same ones open.
+//!
+//! A row is there or it is not: `used` is stored last when it is made, and first when it goes. What changes meanwhile is one
+//! word at a time.
+
+use core::sync::atomic::{Ordering, compiler_fence};
+use rustix::fd::{AsRawFd, RawFd};
+use zerocopy::{FromBytes, FromZeros, Immutable, KnownLayout};
+
+/// A descriptor in a row: its number plus one; 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
+pub struct Held(u32);
+
+impl Held {
+    /// That of an open descriptor.
+    pub fn of(fd: &impl AsRawFd) -> Self {
+        Self(u32::try_from(fd.as_raw_fd()).map_or(0, |number| number + 1))
+    }
+
+    /// Its number.
+    pub fn number(self) -> Option<RawFd> {
+        self.0
+            .checked_sub(1)
+            .and_then(|number| RawFd::try_from(number).ok())
+    }
+}
+
+/// A row of a table that is there or not.
+pub trait Slot: Copy + FromZeros {
+    /// 1: it is there.
+    fn used_mut(&mut self) -> &mut u32;
+
+    /// Makes the row.
+    fn put(&mut self, value: Self) {
+        self.clear();
+        *self = value;
+        *self.used_mut() = 0;
+        compiler_fence(Ordering::SeqCst);
+        *self.used_mut() = 1;
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// The row goes.
+    fn clear(&mut self) {
+        *self.used_mut() = 0;
+        compiler_fence(Ordering::SeqCst);
+    }
+}
+
+macro_rules! slots {
+    ($($row:ident),*) => {
+        $(impl Slot for $row {
+            fn used_mut(&mut self) -> &mut u32 {
+                &mut self.used
+            }
+        })*
+    };
+}
+
+/// The engine.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct EngineRow {
+    /// 1: an engine has begun to serve with this file.
+    pub used: u32,
+    /// Of the last session and the last region that were made.
+    pub last_session: u32,
+    pub last_region: u32,
+    /// The control socket.
+    pub listener: Held,
+    /// See [`super::layout`].
+    pub layout: u64,
+    /// `CLOCK_MONOTONIC` when the core's time was [`crate::process::core_loop::STARTED`], nanoseconds.
+    pub origin_ns: u64,
+    /// The stack's secret.
+    pub secret: [u8; 16],
+}
+
+/// Closings for which a program may wait at a time; more of them are told before their descriptors are closed.
+pub const CLOSINGS: usize = 8;
+
+/// An attached program, in its slot.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SessionRow {
+    pub used: u32,
+    pub number: u32,
+    pub pid: i32,
+    pub uid: u32,
+    /// The control channel.
+    pub control: Held,
+    /// A request was taken, and its answer has not been sent: 1.
+    pub owes_answer: u32,
+    /// The doorbells, and the region's number, which is set last; 0: the program has said no hello yet.
+    pub program_bell: Held,
+    pub engine_bell: Held,
+    pub region: u32,
+    /// When it is rung.
+    pub ring_every: u32,
+    pub ring_after_us: u32,
+    /// A command that accepts has taken this row, plus one, and not told yet.
+    pub accepted: u32,
+    /// The position of the command that is carried out, plus one.
+    pub command: u64,
+    /// Completions that the program was told before that.
+    pub told: u64,
+    /// Tokens of what was closed, while the descriptors are not.
+    pub closings: [u32; CLOSINGS],
+}
+
+/// A region.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RegionRow {
+    pub used: u32,
+    pub number: u32,
+    /// The session for which it was made.
+    pub session: u32,
+    pub uid: u32,
+    pub file: Held,
+}
+
+/// A descriptor that a program has left with its engine: a prepared backing socket, or a file to send from.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HandleRow {
+    pub used: u32,
+    /// The session's slot.
+    pub slot: u32,
+    pub handle: u32,
+    /// 1: a file.
+    pub is_file: u32,
+    pub file: Held,
+}
+
+/// A program that holds a socket besides the first.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HoldRow {
+    pub used: u32,
+    /// The socket's row, and which use of it.
+    pub row: u32,
+    pub generation: u32,
+    /// The session's slot.
+    pub slot: u32,
+}
+
+slots!(EngineRow, SessionRow, RegionRow, HandleRow, HoldRow);
+
+/// A row as it was before the change that is under way.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Undo<T> {
+    /// Its place plus one; 0: none yet.
+    index_plus_one: u32,
+    reserved: u32,
+    row: T,
+}
+
+/// A row that says when it is being changed.
+pub trait Fenced: Copy {
+    /// Odd while the row is being changed.
+    fn sequence_mut(&mut self) -> &mut u32;
+}
+
+impl<T: Fenced> Undo<T> {
+    /// Changes row `index`; what a crash interrupts can be undone.
+    pub fn change<R>(&mut self, index: u32, row: &mut T, change: impl FnOnce(&mut T) -> R) -> R {
+        // While this is written the row is whole, and nobody asks for it.
+        self.row = *row;
+        self.index_plus_one = index.wrapping_add(1);
+        compiler_fence(Ordering::SeqCst);
+        *row.sequence_mut() |= 1;
+        compiler_fence(Ordering::SeqCst);
+        let result = change(row);
+        compiler_fence(Ordering::SeqCst);
+        let sequence = row.sequence_mut();
+        *sequence = (*sequence | 1).wrapping_add(1);
+        compiler_fence(Ordering::SeqCst);
+        result
+    }
+
+    /// Undoes the change that was interrupted, if one was.
+    pub fn roll_back(&mut self, rows: &mut [T]) {
+        let index = self.index_plus_one.checked_sub(1);
+        let index = index.and_then(|index| usize::try_from(index).ok());
+        let Some(row) = index.and_then(|index| rows.get_mut(index)) else {
+            return;
+        };
+        let sequence = *row.sequence_mut();
+        let mut before = self.row;
+        if sequence.is_multiple_of(2) || before.sequence_mut().wrapping_add(1) != sequence {
+            return;
+        }
+        *before.sequence_mut() = sequence;
+        // Whoever is stopped in here finds the row as interrupted as it was.
+        *row = before;
+        compiler_fence(Ordering::SeqCst);
+        *row.sequence_mut() = sequence.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Pair {
+        sequence: u32,
+        both: [u64; 2],
+    }
+
+    impl Fenced for Pair {
+        fn sequence_mut(&mut self) -> &mut u32 {
+            &mut self.sequence
+        }
+    }
+
+    #[test]
+    fn an_interrupted_change_is_undone_and_a_whole_one_is_not() {
+        let row = |both| Pair { sequence: 4, both };
+        let mut undo = Undo {
+            index_plus_one: 0,
+            reserved: 0,
+            row: row([0, 0]),
+        };
+        let mut rows = [row([1, 1]), row([2, 2])];
+        undo.change(1, &mut rows[1], |row| row.both = [3, 3]);
+        undo.roll_back(&mut rows);
+        assert_eq!(rows[1].both, [3, 3]);
+        let before = rows;
+        undo.change(1, &mut rows[1], |row| row.both = [4, 4]);
+        (rows[1].sequence, rows[1].both[1]) = (before[1].sequence + 1, 3);
+        undo.roll_back(&mut rows);
+        assert_eq!(rows[1].both, [3, 3]);
+        assert!(rows[1].sequence.is_multiple_of(2));
+    }
+
+    #[test]
+    fn a_descriptor_in_a_row_is_none_unless_it_was_put_there() {
+        assert_eq!(Held::new_zeroed().number(), None);
+        assert_eq!(Held::of(&std::io::stderr()).number(), Some(2));
+    }
+}

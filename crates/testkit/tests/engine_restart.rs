@@ -1,0 +1,281 @@
+//! The process of an engine is killed, or another build takes its place, in the middle of everything: its programs' connections
+//! go on, and neither they nor their peers notice (docs/reliability.md).
+
+#![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, time::SystemTime};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use testkit::{
+    Finished, PATIENCE, Program, wait_for,
+    world::{self, Mode, World, finish},
+};
+
+/// Kills during one transfer.
+const KILLS: u64 = 6;
+
+/// One end of a transfer: listens or connects, sends or receives 200 MB at a pace that leaves time for six kills, tells how far
+/// it is, and at last the hash of all.
+const TRANSFER: &str = "import hashlib, os, socket, sys, time
+role, work, address = sys.argv[1:4]
+if role == 'listen':
+    listener = socket.create_server((address, 9000)); print('ready', flush=True); s, _ = listener.accept()
+else:
+    s = socket.create_connection((address, 9000))
+h = hashlib.sha256(); done = 0
+if work == 'send':
+    block = os.urandom(1 << 20)
+    for n in range(200):
+        part = bytes([n]) + block[1:]
+        s.sendall(part); h.update(part); time.sleep(0.04)
+        if n % 4 == 3: print('at', n, flush=True)
+    s.shutdown(socket.SHUT_WR); assert s.recv(10) == b'thanks'
+else:
+    while part := s.recv(1 << 18):
+        h.update(part); done += len(part)
+    assert done == 200 << 20, done
+    s.sendall(b'thanks')
+s.close(); print('hash', h.hexdigest(), flush=True)";
+
+fn status(world: &World) -> Value {
+    let shunt = testkit::shunt().display().to_string();
+    let told = finish(world.start("a", &[&shunt, "status", "--json"]));
+    serde_json::from_str(&told.stdout).unwrap_or_default()
+}
+
+/// Kills the process that serves, and waits until another one does.
+fn kill_engine(world: &World) {
+    let restarts = || status(world)["kept"]["restarts"].as_u64();
+    let before = restarts();
+    // One that is killed as soon as it goes on is given up after the third.
+    let now_s = || {
+        SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap()
+            .as_secs()
+    };
+    let last_s = status(world)["kept"]["last_s"].as_u64().unwrap_or(0);
+    wait_for("a life of a second", PATIENCE, || now_s() >= last_s + 2);
+    let pid = i32::try_from(world.engine_pid()).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    wait_for("the next engine", PATIENCE, || {
+        restarts().is_some_and(|now| Some(now) > before)
+    });
+}
+
+fn hash(finished: &Finished) -> &str {
+    let line = finished
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("hash "));
+    line.unwrap_or_else(|| panic!("{finished:?}"))
+}
+
+/// Runs a transfer, and `disturb` again and again in the middle of it.
+fn disturbed(world: &World, tested_sends: bool, mut disturb: impl FnMut(u64)) {
+    let address = world.peer_address();
+    let (ours, theirs) = if tested_sends {
+        ("send", "receive")
+    } else {
+        ("receive", "send")
+    };
+    let mut peer = world.start_peer(&["python3", "-c", TRANSFER, "listen", theirs, &address]);
+    let ready = |peer: &Program| peer.stdout().contains("ready");
+    peer.wait_until("the peer", PATIENCE, ready).unwrap();
+    let mut tested = world.start_tested(&["python3", "-c", TRANSFER, "connect", ours, &address]);
+    for round in 0..KILLS {
+        let sender = if tested_sends { &mut tested } else { &mut peer };
+        let far = format!("at {}", 7 + round * 32);
+        sender
+            .wait_until("progress", PATIENCE, |sender| {
+                sender.stdout().contains(&far)
+            })
+            .unwrap();
+        disturb(round);
+    }
+    let (tested, peer) = (finish(tested), finish(peer));
+    assert!(
+        tested.status.success() && peer.status.success(),
+        "{tested:?} {peer:?}"
+    );
+    assert_eq!(hash(&tested), hash(&peer));
+}
+
+#[test]
+fn a_transfer_goes_on_while_the_engine_is_killed_again_and_again() {
+    if !world::can_run("restart", &["python3"]) {
+        return;
+    }
+    let world = World::new("restart", Mode::Engine);
+    for tested_sends in [true, false] {
+        disturbed(&world, tested_sends, |_| kill_engine(&world));
+    }
+    let shunt = testkit::shunt().display().to_string();
+    let told = finish(world.start("a", &[&shunt, "status"])).stdout;
+    assert!(told.contains("restarts after a crash 12"), "{told}");
+    let log = world.engine.as_ref().unwrap().stderr();
+    assert!(
+        log.contains("was ended by signal 9; another one goes on (restart 12)"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_transfer_over_an_address_that_the_kernel_has_too_goes_on_while_the_engine_is_killed() {
+    if !world::can_run("restart-shared", &["python3"]) {
+        return;
+    }
+    let world = World::with_engine("restart-shared", Mode::Engine, &["--share"]);
+    for tested_sends in [true, false] {
+        disturbed(&world, tested_sends, |_| kill_engine(&world));
+    }
+}
+
+/// An executable that does not do as a build of Shunt.
+fn script(world: &World, name: &str, text: &str) -> String {
+    let path: PathBuf = world.folder.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn another_build_takes_over_in_the_middle_of_a_transfer_and_a_broken_one_does_not() {
+    if !world::can_run("upgrade", &["python3"]) {
+        return;
+    }
+    let world = World::new("upgrade", Mode::Engine);
+    let shunt = testkit::shunt().display().to_string();
+    let upgrade = |with: &str| {
+        let words = [&shunt, "upgrade", "--with", with, "--json"];
+        let done = world
+            .start("a", &words.map(|word: &str| word))
+            .finish(PATIENCE, || false);
+        let done = done.unwrap();
+        let report: Value = serde_json::from_str(&done.stdout).unwrap_or_default();
+        (done.status.code(), report)
+    };
+    let other_limits = script(
+        &world,
+        "other-limits",
+        &format!("exec {shunt} \"$@\" --max-connections 1000"),
+    );
+    // It says that it can go on, and its engine does not live.
+    let text = format!(
+        "case \"$*\" in *--check-state*) exec {shunt} \"$@\";; esac; exec {shunt} \"$@\" --max-connections 1000"
+    );
+    let dies = script(&world, "dies", &text);
+    let builds = [
+        &shunt,
+        "/bin/false",
+        "/bin/true",
+        &other_limits,
+        &dies,
+        &shunt,
+    ];
+    let goes_on = [true, false, false, false, false, true];
+    for tested_sends in [true, false] {
+        disturbed(&world, tested_sends, |round| {
+            let round = usize::try_from(round).unwrap();
+            let (code, report) = upgrade(builds[round]);
+            assert_eq!(
+                report["upgraded"], goes_on[round],
+                "{} {report}",
+                builds[round]
+            );
+            assert_eq!(code, Some(if goes_on[round] { 0 } else { 1 }), "{report}");
+            assert!(
+                report["why"].is_string() || report["pause_us"].is_u64(),
+                "{report}"
+            );
+        });
+    }
+    let kept = &status(&world)["kept"];
+    assert_eq!(
+        (&kept["upgrades"], &kept["restarts"]),
+        (&4.into(), &0.into()),
+        "{kept}"
+    );
+}
+
+#[test]
+fn clients_and_server_of_redis_do_not_notice_that_the_engine_is_killed() {
+    if !world::can_run("restart-redis", &["redis-server", "redis-benchmark"]) {
+        return;
+    }
+    let world = World::new("restart-redis", Mode::Engine);
+    let address = world.tested_address();
+    let words = [
+        "redis-server",
+        "--port",
+        "6379",
+        "--bind",
+        &address,
+        "--save",
+        "",
+        "--protected-mode",
+        "no",
+    ];
+    let mut server = world.start_tested(&words);
+    world.wait_ready(&mut server, "b", &format!("{address}:6379"));
+    let words = [
+        "redis-benchmark",
+        "-h",
+        &address,
+        "-p",
+        "6379",
+        "-n",
+        "300000",
+        "-c",
+        "50",
+        "-t",
+        "set",
+        "-P",
+        "4",
+    ];
+    let mut clients = world.start_peer(&words);
+    for _ in 0..KILLS {
+        kill_engine(&world);
+        if clients.try_wait().unwrap().is_some() {
+            break;
+        }
+    }
+    let done = finish(clients);
+    let text = format!("{}{}", done.stdout, done.stderr);
+    assert!(done.status.success() && !text.contains("rror"), "{text}");
+    assert!(text.contains("300000 requests completed"), "{text}");
+    let log = server.stdout();
+    assert!(!log.contains("rror"), "{log}");
+}
+
+#[test]
+fn an_engine_that_does_not_live_is_given_up() {
+    let world = World::new("restart-again", Mode::Engine);
+    let mut engine = world.engine.as_ref().map(Program::pid).unwrap();
+    let keeper = engine;
+    for _ in 0..4 {
+        let is_next = || {
+            let serving = testkit::serving(keeper);
+            serving != engine && serving != keeper || !lives(keeper)
+        };
+        wait_for("the next engine", PATIENCE, is_next);
+        engine = testkit::serving(keeper);
+        if !lives(keeper) {
+            break;
+        }
+        if let Some(pid) = Pid::from_raw(i32::try_from(engine).unwrap()) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+    wait_for("the end", PATIENCE, || !lives(keeper));
+    let log = world.engine.as_ref().unwrap().stderr();
+    assert!(log.contains("giving up"), "{log}");
+}
+
+/// Whether a process is there, and no zombie.
+fn lives(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
+    state.is_some_and(|rest| !rest.starts_with('Z'))
+}
