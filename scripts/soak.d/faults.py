@@ -9,10 +9,13 @@ import threading
 import time
 from dataclasses import dataclass
 
-from world import ENGINE, PEER, Failure, end, say, wait_for
+from world import ENGINE, NAME, PEER, Failure, end
 
 # A connection may fail for a fault that ended so long before: its program hears of it late.
 AFTERMATH_S = 20
+SETUP_S = 1
+# What does not go on with the next engine (docs/reliability.md).
+ENGINE_ENDS = frozenset({"sendfile", "setup"})
 
 
 @dataclass
@@ -26,6 +29,9 @@ class Fault:
     ends: frozenset = frozenset()
 
     def excuses(self, transfer):
+        # A connection that is being made when its engine dies may be reset.
+        if "setup" in self.ends and self.began - SETUP_S <= transfer.began <= self.ended + SETUP_S:
+            return True
         overlaps = self.began <= transfer.ended and transfer.began <= self.ended + AFTERMATH_S
         return overlaps and bool(self.ends & (transfer.needs | {transfer.kind}))
 
@@ -40,6 +46,7 @@ class Faults(threading.Thread):
         self.faults, self.wrong, self.trouble = [], [], None
         self.kinds = [
             self.kill_a_program, self.end_a_program, self.stop_a_program, self.kill_the_engine, self.stop_the_engine,
+            self.upgrade_the_engine, self.refuse_an_upgrade,
             self.take_the_link_down, self.change_the_mtu, self.change_the_route, self.forget_the_neighbours,
             self.change_the_kernels_address, self.use_up_memory, self.keep_processors_busy, self.send_rubbish, self.look_at_the_engine,
             self.start_a_second_engine, self.kill_the_peers_server, self.start_our_server_again,
@@ -93,7 +100,19 @@ class Faults(threading.Thread):
         pid = self.world.engine_pid()
         os.kill(pid, signal.SIGKILL)
         self.world.await_next_engine(pid)
-        return {"engine"}
+        return ENGINE_ENDS
+
+    def upgrade_the_engine(self):
+        done = self.world.run("a", [self.world.shunt, "upgrade", "--engine", NAME])
+        if done.returncode:
+            self.wrong.append(f"shunt upgrade: status {done.returncode}: {done.stderr.strip()}")
+        return ENGINE_ENDS
+
+    def refuse_an_upgrade(self):
+        """The file is no engine: the one that runs goes on, and nothing ends."""
+        done = self.world.run("a", [self.world.shunt, "upgrade", "--engine", NAME, "--with", "/bin/true"])
+        if done.returncode != 1:
+            self.wrong.append(f"shunt upgrade --with /bin/true: status {done.returncode}: {done.stderr.strip()}")
 
     def stop_the_engine(self):
         pid = self.world.engine_pid()

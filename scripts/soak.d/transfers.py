@@ -47,26 +47,28 @@ def fetch(from_where, *flags):
 
 
 def kinds():
-    engine, inline = frozenset({"engine"}), frozenset()
-    peer, sink, served = frozenset({"nginx-b"}), frozenset({"sink"}), frozenset({"engine", "nginx-a"})
+    peer, sink = frozenset({"nginx-b"}), frozenset({"sink"})
     own = f"{PEER}:8080"
     return [
-        Kind("curl from the peer", "a", fetch(own), engine | peer, True),
-        Kind("curl from the peer, engine inside", "a", fetch(own, "--engine-mode=inline", "--address", f"{INLINE}/24"), inline | peer, True),
-        Kind("curl from the peer, supervised", "a", fetch(own, "--supervise", "only"), engine | peer, True),
+        Kind("curl from the peer", "a", fetch(own), peer, True),
+        Kind("curl from the peer, engine inside", "a", fetch(own, "--engine-mode=inline", "--address", f"{INLINE}/24"), peer, True),
+        Kind("curl from the peer, supervised", "a", fetch(own, "--supervise", "only"), peer, True),
         Kind("static busybox wget from the peer", "a",
              lambda world, name, out: world.on_shunt(["busybox", "wget", "-q", "-O", out, f"http://{own}/{name}"]),
-             engine | peer, True),
+             peer, True),
         Kind("curl to the peer", "a",
              lambda world, name, out: world.on_shunt(
                  ["curl", "-sS", "-f", "-H", "Expect:", "-o", out, "-T", str(world.folder / name), f"http://{PEER}:9100/{name}"]),
-             engine | sink),
+             sink),
         Kind("python to the peer", "a",
-             lambda world, name, out: world.on_shunt(["python3", "-c", PUT, str(world.folder / name), PEER, name, out]), engine | sink),
+             lambda world, name, out: world.on_shunt(["python3", "-c", PUT, str(world.folder / name), PEER, name, out]), sink),
         Kind("nginx to the peer's curl", "b",
-             lambda world, name, out: ["curl", "-sS", "-f", "-o", out, f"http://{ENGINE}:8080/{name}"], served, True),
+             lambda world, name, out: ["curl", "-sS", "-f", "-o", out, f"http://{ENGINE}:8080/{name}"],
+             frozenset({"nginx-a", "sendfile"}), True),
         Kind("redis with the peer's redis-cli", "b",
-             lambda world, name, out: ["sh", "-c", REDIS, "sh", ENGINE, name, str(world.folder / name), out], engine | {"redis"}, True),
+             lambda world, name, out: ["sh", "-c", REDIS, "sh", ENGINE, name, str(world.folder / name), out],
+             # It makes two connections, the second some time later.
+             frozenset({"redis", "setup"}), True),
     ]
 
 

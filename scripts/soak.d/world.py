@@ -33,8 +33,8 @@ class Failure(Exception):
 class World:
     """Everything that ends with the run."""
 
-    def __init__(self, shunt, seed):
-        self.shunt, self.seed = str(shunt), seed
+    def __init__(self, shunt, seed, impairments=IMPAIRMENTS):
+        self.shunt, self.seed, self.impairments = str(shunt), seed, impairments
         self.name = f"soak-{os.getpid()}"
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="shunt-soak-"))
         self.folder.chmod(0o755)
@@ -46,7 +46,8 @@ class World:
         self.files = self._write_files()
 
     def __enter__(self):
-        up = ["lab", "up", "--name", self.name, "--cable", "tap", "--impair", IMPAIRMENTS, "--seed", str(self.seed)]
+        cable = ["--cable", "tap", "--impair", self.impairments, "--seed", str(self.seed)] if self.impairments else []
+        up = ["lab", "up", "--name", self.name, *cable]
         done = subprocess.run([self.shunt, *up], capture_output=True, text=True)
         if done.returncode:
             shutil.rmtree(self.folder)
@@ -100,15 +101,17 @@ class World:
         """The process that serves now."""
         if self.engine.poll() is not None:
             raise Failure(f"the engine has ended: {self.engine_log()[-500:]}")
-        return self.engine.pid
+        kept = self.status().get("kept")
+        if not kept:
+            raise Failure("the engine does not answer, or has no keeper")
+        return kept["pid"]
 
     def engine_log(self):
         return (self.folder / f"engine-{self.engine_starts - 1}.log").read_text(errors="replace")
 
     def await_next_engine(self, pid):
-        """After its process was killed: the one that a service manager would start."""
-        self.engine.wait()
-        self.start_engine()
+        """After its process was killed: the one that its keeper starts."""
+        wait_for("engine after one that was killed", lambda: self.status().get("kept", {}).get("pid", pid) != pid, self.engine_log)
 
     def status(self):
         """The report of the engine, or nothing while it does not answer."""
