@@ -318,7 +318,6 @@ impl Connection {
     ///
     /// # Errors
     /// `end` lies behind the last one or beyond what was received.
-    #[inline]
     pub fn handle_consumed_below(
         &mut self,
         now: Instant,
@@ -338,7 +337,7 @@ impl Connection {
         }
         self.rcv.consumed = end + 1;
         self.tune_receive_window(now, ceiling);
-        Ok(if self.window_update_due() || self.ack_due_when_read() {
+        Ok(if self.window_update_due() || self.ack_due_when_drained() {
             Events::TRANSMIT
         } else {
             Events::empty()

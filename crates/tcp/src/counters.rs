@@ -62,7 +62,6 @@ impl Counters {
         self.timeouts_ms = self.timeouts_ms.saturating_add(lasted);
     }
 
-    #[inline]
     pub(crate) fn count_in(&mut self, now: Instant, payload_len: usize, full_segment: u16) {
         let len = u32::try_from(payload_len).unwrap_or(u32::MAX);
         let full = u32::from(full_segment.max(1));

@@ -284,40 +284,22 @@ impl Connection {
         window: &mut dyn ReceiveWindow,
     ) -> Events {
         let rcv = &mut self.rcv;
-        if rcv.out_of_order.is_empty() {
-            return self.take_next(now, end, len);
-        }
-        rcv.since_due = 0;
-        if let Some(held) = rcv.out_of_order.overlap(rcv.nxt, end, window) {
+        let had_hole = !rcv.out_of_order.is_empty();
+        rcv.since_due = if rcv.ack_now && rcv.after_hole > 0 && !had_hole {
+            u16::try_from(end - rcv.nxt).unwrap_or(0)
+        } else {
+            0
+        };
+        if had_hole && let Some(held) = rcv.out_of_order.overlap(rcv.nxt, end, window) {
             rcv.note_duplicate(held.start, held.end);
         }
         rcv.nxt = end;
-        rcv.nxt = rcv.out_of_order.advance(end, window);
-        if rcv.out_of_order.is_empty() {
-            rcv.recent = [RangeSlot::default(); RECENT];
+        if had_hole {
+            rcv.nxt = rcv.out_of_order.advance(end, window);
+            if rcv.out_of_order.is_empty() {
+                rcv.recent = [RangeSlot::default(); RECENT];
+            }
         }
-        // Whose window loss has made small must not wait for the other half of a pair of segments.
-        rcv.quick_acks = rcv.quick_acks.max(QUICK_ACKS_AFTER_LOSS);
-        rcv.after_hole = AFTER_HOLE;
-        self.settle_ack(now, len)
-    }
-
-    /// [`Self::take_in_order`] where nothing is held beyond a hole.
-    #[inline]
-    fn take_next(&mut self, now: Instant, end: u64, len: usize) -> Events {
-        let rcv = &mut self.rcv;
-        rcv.since_due = 0;
-        if rcv.after_hole > 0 && rcv.ack_now {
-            rcv.since_due = u16::try_from(end - rcv.nxt).unwrap_or(0);
-        }
-        rcv.nxt = end;
-        self.settle_ack(now, len)
-    }
-
-    /// So many bytes have come in order: they are acknowledged at once, or may wait.
-    #[inline]
-    fn settle_ack(&mut self, now: Instant, len: usize) -> Events {
-        let rcv = &mut self.rcv;
         // More than the window may be taken; what follows then is not beyond it.
         rcv.advertised_edge = rcv.advertised_edge.max(rcv.nxt);
         let len = u32::try_from(len).unwrap_or(u32::MAX);
@@ -325,27 +307,29 @@ impl Connection {
         rcv.segment_payload = rcv
             .segment_payload
             .max(u16::try_from(len).unwrap_or(u16::MAX).min(1_460));
+        if had_hole {
+            // Whose window loss has made small must not wait for the other half of a pair of segments.
+            rcv.quick_acks = rcv.quick_acks.max(QUICK_ACKS_AFTER_LOSS);
+            rcv.after_hole = AFTER_HOLE;
+        }
         rcv.after_hole = rcv.after_hole.saturating_sub(1);
-        // Those that a hole has left are more than it takes: what filled it is acknowledged at once (RFC 5681 §4.2).
         let quick = rcv.quick_acks > 0;
         rcv.quick_acks = rcv.quick_acks.saturating_sub(1);
-        // RFC 5681 §4.2: every second full segment at once, where somebody reads; else delayed.
-        let is_due = self.rcv.owes_for_full_segments()
-            && (self.rcv.after_hole > 0 || self.window_advances());
-        if quick || is_due {
-            self.rcv.ack_now = true;
+        // RFC 5681 §4.2: at once when a hole is filled and for every second full segment, else delayed.
+        if had_hole || quick || rcv.unacknowledged >= 2 * u32::from(rcv.segment_payload) {
+            rcv.ack_now = true;
         } else {
             self.delay_ack(now);
         }
-        if self.rcv.ack_now {
-            Events::READABLE | Events::TRANSMIT
-        } else {
-            Events::READABLE
-        }
+        Events::READABLE
+            | if self.rcv.ack_now {
+                Events::TRANSMIT
+            } else {
+                Events::empty()
+            }
     }
 
     /// An ACK is due within moments, alone or with data.
-    #[inline]
     pub(crate) fn delay_ack(&mut self, now: Instant) {
         if !self.rcv.ack_now && !self.timers.delayed_ack.is_set() {
             self.timers.delayed_ack = now + DELAYED_ACK;

@@ -44,16 +44,13 @@ impl Autotune {
 impl Connection {
     /// The program has consumed; no offer is raised above `ceiling`.
     pub(crate) fn tune_receive_window(&mut self, now: Instant, ceiling: u32) {
+        let round_trip = self.receive_round_trip();
+        let rcv = &mut self.rcv;
         let now_us = low(now.as_us());
-        let elapsed = u64::from(now_us.wrapping_sub(self.rcv.tuning.began));
-        let measured = self.rtt.srtt();
-        // What was measured is the least that a round takes.
-        if measured.is_some_and(|measured| elapsed < measured.as_us())
-            || elapsed < self.receive_round_trip(measured).as_us()
-        {
+        let elapsed = now_us.wrapping_sub(rcv.tuning.began);
+        if u64::from(elapsed) < round_trip.as_us() {
             return;
         }
-        let rcv = &mut self.rcv;
         let taken = low(rcv.consumed).wrapping_sub(rcv.tuning.consumed);
         (rcv.tuning.began, rcv.tuning.consumed) = (now_us, low(rcv.consumed));
         if taken <= rcv.tuning.taken {
@@ -68,7 +65,8 @@ impl Connection {
     /// How long it takes until the peer acts on what we tell it. Who only receives measured that in the
     /// handshake, and the path may have become slower since: what the last segment echoed says more
     /// (RFC 7323 §4.1), if less exactly, by a tick of the clock and the time in which the peer was silent.
-    fn receive_round_trip(&self, measured: Option<Duration>) -> Duration {
+    fn receive_round_trip(&self) -> Duration {
+        let measured = self.rtt.srtt();
         if !self.rcv.timestamps {
             return measured.unwrap_or(INITIAL_RTO);
         }

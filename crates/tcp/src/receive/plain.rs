@@ -68,12 +68,10 @@ impl Connection {
             && !self.ecn.in_use().0
     }
 
-    #[inline]
     fn is_same_window(&self, plain: &Plain) -> bool {
         u64::from(plain.window) << self.snd.window_shift == self.snd.window
     }
 
-    #[inline]
     fn note_arrival(&mut self, now: Instant, plain: &Plain, len: usize) {
         self.counters.count_in(now, len, self.rcv.segment_payload);
         self.timers.last_received = now;
@@ -89,7 +87,6 @@ impl Connection {
         }
     }
 
-    #[inline]
     fn take_next_data(
         &mut self,
         now: Instant,
@@ -100,7 +97,7 @@ impl Connection {
         let start = self.rcv.nxt;
         window.write(start - 1, payload);
         let end = start + u64::try_from(payload.len()).unwrap_or(0);
-        let events = self.take_next(now, end, payload.len());
+        let events = self.take_in_order(now, end, payload.len(), window);
         if !self.rcv.ack_now {
             self.rcv.note_pushed(payload.len(), plain.is_pushed);
         }

@@ -90,7 +90,6 @@ const SMALL: usize = 536;
 impl Receiver {
     /// A segment came in order whose ACK may wait. A full one is followed by others, but for one with PSH (Linux
     /// `tcp_measure_rcv_mss`).
-    #[inline]
     pub fn note_pushed(&mut self, len: usize, is_pushed: bool) {
         if len < self.segment_payload.into() || is_pushed && len < SMALL {
             self.pushed = (self.pushed + 1).min(2);
@@ -99,14 +98,7 @@ impl Receiver {
         }
     }
 
-    /// Whether two full segments or more have come since the last ACK.
-    #[inline]
-    pub fn owes_for_full_segments(&self) -> bool {
-        self.unacknowledged >= 2 * u32::from(self.segment_payload)
-    }
-
     /// Stream offset up to which bytes are readable.
-    #[inline]
     pub fn readable_end(&self) -> u64 {
         self.nxt.saturating_sub(1 + u64::from(self.fin_reached))
     }

@@ -9,8 +9,11 @@ impl Connection {
             0 => self.rcv.tuning.offered,
             limit => limit,
         };
-        let below = |most: u32, limit: u32| if limit > 0 { most.min(limit) } else { most };
-        let capacity = below(below(self.rcv.capacity, offered), self.options.window_clamp);
+        let limits = [offered, self.options.window_clamp];
+        let capacity = limits
+            .into_iter()
+            .filter(|limit| *limit > 0)
+            .fold(self.rcv.capacity, u32::min);
         // RFC 7323 §2.2: sixteen bits and the shift express no more.
         u64::from(capacity).min(u64::from(u16::MAX) << self.rcv.window_shift)
     }
@@ -70,25 +73,10 @@ impl Connection {
         due
     }
 
-    /// Whether an ACK of now would offer as much beyond what has come as the last one did. If not, the reader is behind, and
-    /// the ACK leaves when it has read (Linux `__tcp_ack_snd_check`): one for all that it finds.
-    #[inline]
-    pub(crate) fn window_advances(&self) -> bool {
-        let target = self.rcv.consumed + self.receive_capacity();
-        let unacknowledged = self.rcv.nxt.saturating_sub(self.rcv.last_ack_sent);
-        target >= self.rcv.advertised_edge + unacknowledged
-    }
-
-    /// Whether the program has read what an ACK waits for (Linux `tcp_cleanup_rbuf`): half of two full segments or more, or
-    /// some of it where the peer has filled an eighth of the window since the last ACK; or all of a message that it does not
-    /// seem to answer, because who sends small ones waits for the ACK then (RFC 9293 §3.7.4, Nagle).
-    #[inline]
-    pub(crate) fn ack_due_when_read(&mut self) -> bool {
-        let rcv = &self.rcv;
-        let is_half = || 2 * rcv.consumed >= rcv.last_ack_sent + rcv.nxt;
-        let is_much = || u64::from(rcv.unacknowledged) >= self.receive_capacity() / 8;
-        let due = self.ack_waits_for_reader()
-            && (self.is_drained() || rcv.owes_for_full_segments() && (is_half() || is_much()));
+    /// Whether the program has read all of a message that it does not seem to answer: whoever sends small messages
+    /// (RFC 9293 §3.7.4, Nagle) waits for the ACK then (Linux `tcp_cleanup_rbuf`).
+    pub(crate) fn ack_due_when_drained(&mut self) -> bool {
+        let due = self.ack_waits_for_reader() && self.is_drained();
         self.rcv.ack_now |= due;
         due
     }
@@ -97,7 +85,6 @@ impl Connection {
     #[must_use]
     pub fn ack_waits_for_reader(&self) -> bool {
         let is_alone = self.rcv.pushed > 1 || self.rcv.pushed == 1 && !self.rcv.answers;
-        let is_due = is_alone || self.rcv.owes_for_full_segments();
-        is_due && self.timers.delayed_ack.is_set()
+        is_alone && self.timers.delayed_ack.is_set()
     }
 }

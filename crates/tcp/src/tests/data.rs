@@ -106,58 +106,8 @@ fn one_small_segment_is_acknowledged_late_two_full_ones_at_once() {
     script.leaves(&[". 1:1 ack 101"]);
     script.arrives(seg(".", 101, 1, &[2; 1_000]));
     script.leaves(&[]);
-    script.consumes_all();
-    script.leaves(&[]);
     script.arrives(seg(".", 1_101, 1, &[2; 1_000]));
-    script.consumes_all();
     script.leaves(&[". 1:1 ack 2101"]);
-}
-
-#[test]
-fn full_segments_that_nobody_has_read_are_acknowledged_when_somebody_does() {
-    let mut script = Script::established(&plain());
-    script.conn.rcv.quick_acks = 0;
-    script.arrives(seg(".", 1, 1, &[2; 1_000]));
-    script.arrives(seg(".", 1_001, 1, &[2; 40_000]));
-    script.leaves(&[]);
-    assert!(script.conn.ack_waits_for_reader());
-    // The first bytes of it suffice where it is much, and what has come meanwhile is acknowledged as well.
-    script.arrives(seg(".", 41_001, 1, &[2; 1_000]));
-    script.conn.handle_consumed(script.now, 10).unwrap();
-    script.leaves(&[". 1:1 ack 42001"]);
-    script.consumes_all();
-    script.leaves(&[". 1:1 ack 42001"]);
-    script.arrives(seg(".", 42_001, 1, &[2; 2_920]));
-    script.conn.handle_consumed(script.now, 43_000).unwrap();
-    script.leaves(&[]);
-    script.conn.handle_consumed(script.now, 43_500).unwrap();
-    script.leaves(&[". 1:1 ack 44921"]);
-    script.consumes_all();
-    script.leaves(&[]);
-    script.arrives(seg(".", 44_921, 1, &[2; 1_460]));
-    script.consumes_all();
-    script.leaves(&[]);
-    script.arrives(seg(".", 46_381, 1, &[2; 1_460]));
-    script.leaves(&[]);
-    script.consumes_all();
-    script.leaves(&[". 1:1 ack 47841"]);
-    // One that does not read keeps the peer waiting no longer than any delayed ACK.
-    script.arrives(seg(".", 47_841, 1, &[2; 3_000]));
-    script.leaves(&[]);
-    assert_eq!(script.next_timer().0, 40);
-    script.leaves(&[". 1:1 ack 50841"]);
-}
-
-#[test]
-fn after_a_hole_full_segments_are_acknowledged_whoever_reads() {
-    let mut script = Script::established(&plain());
-    script.arrives(seg(".", 1_001, 1, &[0; 1_000]));
-    script.arrives(seg(".", 1, 1, &[0; 1_000]));
-    script.conn.rcv.quick_acks = 0;
-    script.sent();
-    script.arrives(seg(".", 2_001, 1, &[2; 1_000]));
-    script.arrives(seg(".", 3_001, 1, &[2; 1_000]));
-    script.leaves(&[". 1:1 ack 4001"]);
 }
 
 #[test]
@@ -216,7 +166,6 @@ fn after_a_hole_a_batch_is_acknowledged_twice_so_that_one_ack_may_be_lost() {
     for nth in 0..4 {
         script.arrives(full(nth));
     }
-    script.consumes_all();
     script.leaves(&[". 1:1 ack 4001"]);
     script.arrives(full(5));
     script.leaves(&[". 1:1 ack 4001"]);
@@ -401,7 +350,6 @@ fn a_merged_segment_of_many_is_taken_as_one() {
     let mut script = Script::established(&plain());
     script.arrives(seg(".", 1, 1, &[9; 40_000]));
     assert_eq!(script.conn.readable_end(), 40_000);
-    script.consumes_all();
     script.leaves(&[". 1:1 ack 40001"]);
 }
 
@@ -444,7 +392,6 @@ fn positions_that_a_program_cannot_mean_are_refused() {
 fn the_window_field_counts_what_was_not_consumed() {
     let mut script = Script::established(&plain());
     script.arrives(seg(".", 1, 1, &[9; 40_000]));
-    script.next_timer();
     assert_eq!(script.sent()[0].header.window, 25_000);
     assert_eq!(script.conn.info().receive_queue, 40_000);
     assert!(script.consumes_all().contains(Events::TRANSMIT));
@@ -473,7 +420,6 @@ fn a_small_message_that_was_read_and_is_not_answered_is_acknowledged() {
     script.consumes_all();
     script.leaves(&[]);
     script.arrives(seg(".", 1_021, 1, &[7; 1_000]));
-    script.consumes_all();
     script.leaves(&[". 1:1 ack 2021"]);
     script.arrives(seg("P.", 2_021, 1, &[7; 1_000]));
     script.leaves(&[]);

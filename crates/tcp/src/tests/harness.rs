@@ -306,12 +306,6 @@ impl Script {
             .expect("readable")
     }
 
-    /// What leaves when the program has read all there is.
-    pub fn sent_when_read(&mut self) -> Vec<Transmit> {
-        self.consumes_all();
-        self.sent()
-    }
-
     /// Lets time pass without looking at timers.
     pub fn wait_us(&mut self, us: u64) {
         self.now += Duration::from_us(us);

@@ -211,17 +211,17 @@ fn congestion_is_echoed_until_the_peer_has_reacted() {
     let data = |seq: u32| seg("P.", seq, 1, &[0; 1_000]);
     arrives_marked(&mut script, Ecn::Ect0, &data(1));
     arrives_marked(&mut script, Ecn::Ce, &data(1_001));
-    assert_eq!(ace(&script.sent_when_read()[0]), 0b001);
+    assert_eq!(ace(&script.sent()[0]), 0b001);
     arrives_marked(&mut script, Ecn::Ect0, &data(2_001));
     arrives_marked(&mut script, Ecn::Ect0, &data(3_001));
-    assert_eq!(ace(&script.sent_when_read()[0]), 0b001, "still");
+    assert_eq!(ace(&script.sent()[0]), 0b001, "still");
     arrives_marked(&mut script, Ecn::Ect0, &data(4_001).ace(0b010));
     arrives_marked(&mut script, Ecn::Ect0, &data(5_001));
-    assert_eq!(ace(&script.sent_when_read()[0]), 0);
+    assert_eq!(ace(&script.sent()[0]), 0);
     // Marked again in the very segment that says CWR.
     arrives_marked(&mut script, Ecn::Ce, &data(6_001).ace(0b010));
     arrives_marked(&mut script, Ecn::Ect0, &data(7_001));
-    assert_eq!(ace(&script.sent_when_read()[0]), 0b001);
+    assert_eq!(ace(&script.sent()[0]), 0b001);
 }
 
 #[test]
@@ -241,17 +241,17 @@ fn accurate_feedback_counts_packets_and_bytes() {
     let data = |seq: u32| seg("P.", seq, 1, &[0; 1_000]);
     arrives_marked(&mut script, Ecn::Ect0, &data(1));
     arrives_marked(&mut script, Ecn::Ect0, &data(1_001));
-    let sent = script.sent_when_read();
+    let sent = script.sent();
     assert_eq!(ace(&sent[0]), 5, "no mark yet");
     let counters = sent[0].header.options.accurate_ecn.unwrap();
     assert_eq!((counters.ect0, counters.ce), (Some(2_001), Some(0)));
     arrives_marked(&mut script, Ecn::Ect0, &data(2_001));
     arrives_marked(&mut script, Ecn::Ect0, &data(3_001));
-    let sent = script.sent_when_read();
+    let sent = script.sent();
     assert_eq!(sent[0].header.options.accurate_ecn, None, "no news");
     arrives_marked(&mut script, Ecn::Ce, &data(4_001));
     arrives_marked(&mut script, Ecn::Ce, &data(5_001));
-    let sent = script.sent_when_read();
+    let sent = script.sent();
     assert_eq!(ace(&sent[0]), 7);
     let counters = sent[0].header.options.accurate_ecn.unwrap();
     assert_eq!(
@@ -260,7 +260,7 @@ fn accurate_feedback_counts_packets_and_bytes() {
     );
     arrives_marked(&mut script, Ecn::Ce, &data(6_001));
     arrives_marked(&mut script, Ecn::Ect1, &data(7_001));
-    let sent = script.sent_when_read();
+    let sent = script.sent();
     assert_eq!(ace(&sent[0]), 0, "modulo eight");
     assert_eq!(
         sent[0].header.options.accurate_ecn.unwrap().ect1,
@@ -276,7 +276,7 @@ fn an_ack_for_more_packets_than_three_bits_can_count_has_the_option() {
         for nth in first..first + count {
             arrives_marked(&mut script, Ecn::Ect0, &data(nth));
         }
-        let sent = script.sent_when_read();
+        let sent = script.sent();
         let told = sent[0].header.options.accurate_ecn.is_some();
         assert_eq!(told, is_told, "{count} after {first}");
     }
