@@ -13,7 +13,7 @@ PREFIX ?= /usr/local
 PROFILE ?= release
 NATIVE := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: help release deny sbom build install-native demo check test unit integration loom fuzz bench soak long coverage ray dpdk outside cards
+.PHONY: help release deny sbom build install-native demo check test unit integration loom fuzz bench soak long demo-trust coverage ray dpdk outside cards
 
 help:
 	@echo 'make build   the shunt binary, optimised'
@@ -24,6 +24,7 @@ help:
 	@echo 'make demo    unmodified nginx, curl, redis, python, sockperf and iperf3 on Shunt beside the kernel'
 	@echo 'make check   format, lints, unit tests: about a minute'
 	@echo 'make test    everything: check, integration tests, loom models, fuzz bodies'
+	@echo 'make demo-trust  an engine is killed and replaced by another build while clients go on: what they saw'
 	@echo 'make soak    files carried for MINUTES (30) beside one fault after the other: docs/reliability.md'
 	@echo 'make long    what takes minutes: slow packet scripts, 20,000 bad paths, ten kills of a 10 GiB transfer,'
 	@echo '             bad days in random order under load (SHUNT_SEED, SHUNT_ROUNDS)'
@@ -81,6 +82,10 @@ test: check integration loom fuzz
 # The tests in tests/ folders: real programs on hosts of their own.
 integration:
 	CARGO=$(CARGO) scripts/integration
+
+# Kills and upgrades of an engine while redis-benchmark and transfers go on.
+demo-trust: build
+	scripts/demo-trust --shunt $(SHUNT) $(ARGS)
 
 # MINUTES of faults; ARGS="--seed 7" for the same ones again.
 MINUTES ?= 30

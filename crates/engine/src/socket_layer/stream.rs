@@ -6,6 +6,7 @@ use super::senders::Noted;
 use crate::device::link::{FileTooShort, IsMapped, SourceFile};
 use crate::programs::files;
 use crate::sockets::hears_acks;
+use crate::sockets::rows::Marks;
 use hostif::{Consumed, FileSource, Written};
 use rustix::io::Errno;
 use stack::ConnectionId;
@@ -53,6 +54,10 @@ impl SocketLayer {
             && let Ok(info) = self.stack.info(connection)
         {
             self.sockets.grow_capacity(row, info.cwnd, info.unsent);
+        }
+        if note.source.is_some() {
+            // Before the stack knows of the bytes, of which the window has none.
+            self.sockets.set_mark(row, Marks::BOUND_HERE, true);
         }
         let accepted = self
             .stack
@@ -109,6 +114,7 @@ impl SocketLayer {
                     *hears |= hears_acks::FILES;
                 } else {
                     *hears &= !hears_acks::FILES;
+                    self.sockets.set_mark(row, Marks::BOUND_HERE, false);
                 }
                 Noted::Done
             }
