@@ -1,11 +1,10 @@
 """Programs that nobody changed, which carry files whose every byte is known, one after the other."""
 
-import os
 import random
 import subprocess
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from world import ENGINE, INLINE, PEER, Failure, end
 
