@@ -18,8 +18,7 @@ pub fn observe(stream: &Stream, watchers: &Arc<Watchers>) {
         let edges = EdgeEvents {
             watchers: Arc::clone(watchers),
             socket: Arc::downgrade(&socket),
-            rx_events: AtomicU32::new(socket.rx_events()),
-            tx_events: AtomicU32::new(socket.core().tx_events()),
+            told: Told::of(socket.rx_events(), socket.core().tx_events()),
         };
         socket.observe(OBSERVER, Arc::new(edges));
     }
@@ -29,8 +28,37 @@ pub fn observe(stream: &Stream, watchers: &Arc<Watchers>) {
 struct EdgeEvents {
     watchers: Arc<Watchers>,
     socket: Weak<dyn Socket>,
+    told: Told,
+}
+
+/// The engine's counts of events, as far as the watchers were told.
+struct Told {
     rx_events: AtomicU32,
     tx_events: AtomicU32,
+}
+
+impl Told {
+    fn of(rx_events: u32, tx_events: u32) -> Self {
+        Self {
+            rx_events: AtomicU32::new(rx_events),
+            tx_events: AtomicU32::new(tx_events),
+        }
+    }
+
+    /// What is new with these counts. Nothing where an event was counted before its report came, and told with one before it, or when the
+    /// watchers began to be told: a second edge of it would be one too many.
+    fn news(&self, rx_events: u32, tx_events: u32) -> u32 {
+        let is_new = |told: &AtomicU32, now: u32| told.swap(now, Ordering::Relaxed) != now;
+        let received = is_new(&self.rx_events, rx_events);
+        let sent = is_new(&self.tx_events, tx_events);
+        let receives = if received {
+            IN | RDNORM | RDHUP | PRI
+        } else {
+            0
+        };
+        let sends = if sent { OUT | WRNORM } else { 0 };
+        receives | sends
+    }
 }
 
 impl Observer for EdgeEvents {
@@ -38,20 +66,32 @@ impl Observer for EdgeEvents {
         let Some(socket) = self.socket.upgrade() else {
             return;
         };
-        let news = |seen: &AtomicU32, now: u32| seen.swap(now, Ordering::Relaxed) != now;
-        let received = news(&self.rx_events, socket.rx_events());
-        let sent = news(&self.tx_events, socket.core().tx_events());
-        let mut changed = 0;
-        if received {
-            changed |= IN | RDNORM | RDHUP | PRI;
+        let news = self
+            .told
+            .news(socket.rx_events(), socket.core().tx_events());
+        // The end wakes every interest, as sk_state_change does.
+        if socket.state() == State::Closed {
+            self.watchers.notify(u32::MAX);
+        } else if news != 0 {
+            self.watchers.notify(news);
         }
-        if sent {
-            changed |= OUT | WRNORM;
-        }
-        // A change of state wakes every interest, as sk_state_change does.
-        if changed == 0 || socket.state() == State::Closed {
-            changed = u32::MAX;
-        }
-        self.watchers.notify(changed);
+    }
+
+    fn on_change(&self) {
+        self.watchers.notify(u32::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_that_was_told_before_its_report_came_is_no_second_edge() {
+        let told = Told::of(3, 1);
+        assert_eq!(told.news(3, 1), 0, "counted before the watchers began");
+        assert_eq!(told.news(3, 2), OUT | WRNORM);
+        assert_eq!(told.news(5, 2), IN | RDNORM | RDHUP | PRI, "two at once");
+        assert_eq!(told.news(5, 2), 0, "the report of the second");
     }
 }

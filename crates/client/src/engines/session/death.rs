@@ -28,7 +28,7 @@ impl Session {
             changes::note_change();
             let mut notifications = Notifications::default();
             lock(&self.registry).gather_all(&mut notifications);
-            notifications.tell();
+            notifications.tell_change();
             for attachment in all.iter() {
                 attachment.calls.wake_all();
             }

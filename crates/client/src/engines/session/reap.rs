@@ -119,7 +119,7 @@ impl Session {
     pub(crate) fn tell(&self, id: SocketId) {
         let mut notifications = Notifications::default();
         lock(&self.registry).gather(id, &mut notifications);
-        notifications.tell();
+        notifications.tell_change();
     }
 
     fn dispatch(&self, attachment: &Attachment, batch: &[Completion]) {

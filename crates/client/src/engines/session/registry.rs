@@ -19,8 +19,13 @@ const FEW: usize = 4;
 /// Hears that a socket's state may have changed. Called by whichever thread noticed, with no lock of
 /// this crate held; must not sleep, and must not wait for a lock whose holder waits for this crate.
 pub trait Observer: Send + Sync {
-    /// Look at the socket again.
+    /// An event of the engine: look at the socket again. Each is counted in the socket's header before it is told.
     fn on_ready(&self);
+
+    /// A change that no event of the engine tells of: look at the socket again.
+    fn on_change(&self) {
+        self.on_ready();
+    }
 }
 
 /// A socket of this process, of whatever protocol, as far as its session knows it.
@@ -52,10 +57,19 @@ pub struct Notifications {
 }
 
 impl Notifications {
-    /// Tells them and forgets them.
+    /// Tells them of events of the engine and forgets them.
     pub fn tell(&mut self) {
+        self.tell_by(|observer| observer.on_ready());
+    }
+
+    /// Tells them of changes that no event tells of and forgets them.
+    pub fn tell_change(&mut self) {
+        self.tell_by(|observer| observer.on_change());
+    }
+
+    fn tell_by(&mut self, tell: impl Fn(&dyn Observer)) {
         for observer in self.observers.drain(..) {
-            observer.on_ready();
+            tell(&*observer);
         }
         for waiter in self.waiters.drain(..) {
             waiter.wake();
