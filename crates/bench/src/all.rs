@@ -5,6 +5,7 @@ mod limits;
 mod page;
 mod paper;
 mod part;
+mod report;
 mod stages;
 
 use std::{
@@ -14,20 +15,17 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum as _};
-use output::Table;
-use serde::Serialize;
-use statistics::{Interval, Summary};
+use statistics::Summary;
 
 use crate::{
     apps::case::Better,
     interrupt::{Interrupt, Interrupted},
-    micro::{self, row::interval},
-    mover, overload,
+    micro, mover, overload,
     trial::Say,
 };
 use limits::{Limit, Limits};
-use paper::Published;
 use part::Part;
+use report::{Report, Row, Section};
 
 /// Everything in one run and on one page: ours, the kernel's, their ratio, what a paper measured, this machine's limit
 #[derive(Debug, Args)]
@@ -60,124 +58,6 @@ pub struct Arguments {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-}
-
-/// A row of the page.
-#[derive(Debug, Serialize)]
-struct Row {
-    what: String,
-    unit: &'static str,
-    better: Better,
-    /// What ours is compared with.
-    baseline: Option<Summary>,
-    ours: Option<Summary>,
-    /// The median of the ratios within runs.
-    ratio: Option<f64>,
-    /// The interval that holds it; None with fewer than three runs.
-    interval: Option<Interval>,
-    /// What a paper measured of the same question.
-    paper: Option<Published>,
-    /// What this machine allows.
-    limit: Option<Limit>,
-    /// Why there are no values.
-    missing: Vec<String>,
-}
-
-/// What a difference between the two sides is worth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Better,
-    Worse,
-    /// The runs differ by more than the sides do.
-    Noise,
-    /// Nothing is compared, or too few runs were made.
-    Unknown,
-}
-
-impl Row {
-    fn verdict(&self) -> Verdict {
-        let Some(interval) = self.interval else {
-            return Verdict::Unknown;
-        };
-        let is_lower = interval.high < 1.0;
-        match self.better {
-            _ if !is_lower && interval.low <= 1.0 => Verdict::Noise,
-            Better::Lower if is_lower => Verdict::Better,
-            Better::Higher if !is_lower => Verdict::Better,
-            Better::Lower | Better::Higher => Verdict::Worse,
-        }
-    }
-
-    /// Compares run by run.
-    fn compared(
-        what: String,
-        (unit, better): (&'static str, Better),
-        [baseline, ours]: [Option<Summary>; 2],
-    ) -> Self {
-        let both = baseline.as_ref().zip(ours.as_ref());
-        let ratios: Vec<f64> = both.map_or_else(Vec::new, |(theirs, ours)| {
-            let runs = ours.samples.iter().zip(&theirs.samples);
-            runs.map(|(ours, theirs)| ours / theirs).collect()
-        });
-        Self {
-            what,
-            unit,
-            better,
-            interval: interval(&ratios),
-            ratio: Summary::of(&ratios).map(|ratio| ratio.median),
-            baseline,
-            ours,
-            paper: None,
-            limit: None,
-            missing: Vec::new(),
-        }
-    }
-}
-
-/// One part of the page with what was measured.
-#[derive(Debug, Serialize)]
-struct Section {
-    part: Part,
-    title: &'static str,
-    /// What the two sides are.
-    sides: [&'static str; 2],
-    conditions: Vec<String>,
-    rows: Vec<Row>,
-    stages: Option<stages::Stages>,
-    skipped: Vec<String>,
-    failures: Vec<String>,
-}
-
-impl Section {
-    fn new(part: Part, sides: [&'static str; 2]) -> Self {
-        Self {
-            part,
-            title: part.title(),
-            sides,
-            conditions: Vec::new(),
-            rows: Vec::new(),
-            stages: None,
-            skipped: Vec::new(),
-            failures: Vec::new(),
-        }
-    }
-
-    /// Nothing of it was measured.
-    fn is_empty(&self) -> bool {
-        self.stages.is_none() && self.rows.iter().all(|row| row.ours.is_none())
-    }
-}
-
-/// The whole result.
-#[derive(Debug, Serialize)]
-struct Report {
-    version: &'static str,
-    kernel: String,
-    processors: usize,
-    runs: u32,
-    quick: bool,
-    duration_s: u64,
-    sections: Vec<Section>,
 }
 
 /// Runs the command.
@@ -369,89 +249,9 @@ fn moved(folder: &Path, quick: bool, runs: u32, interrupt: &Interrupt) -> anyhow
     Ok(section)
 }
 
-impl Report {
-    /// For people, without the conditions that the page has.
-    fn text(&self) -> String {
-        let mut text = format!(
-            "\nshunt {}, Linux {}, {} processors; {} interleaved runs, {} s\n\
-             ~: smaller than the noise of the runs; the interval holds the ratio in 95 of 100 such runs\n",
-            self.version, self.kernel, self.processors, self.runs, self.duration_s
-        );
-        for section in &self.sections {
-            text += &format!("\n{}", section.text());
-        }
-        text
-    }
-}
-
-impl Section {
-    fn text(&self) -> String {
-        let [baseline, ours] = self.sides;
-        let mut table = Table::new([
-            self.title, "unit", baseline, ours, "ratio", "interval", "runs", "paper", "limit",
-        ]);
-        let dash = || "-".to_owned();
-        for row in &self.rows {
-            let median = |side: &Option<Summary>| {
-                side.as_ref().map_or_else(dash, |side| figure(side.median))
-            };
-            table.row([
-                row.what.clone(),
-                row.unit.to_owned(),
-                median(&row.baseline),
-                median(&row.ours),
-                row.ratio_text(),
-                row.interval
-                    .map_or_else(dash, |of| format!("{:.2}–{:.2}", of.low, of.high)),
-                row.ours
-                    .as_ref()
-                    .map_or(0, |of| of.samples.len())
-                    .to_string(),
-                row.paper.as_ref().map_or_else(dash, Published::ratio_text),
-                row.limit.as_ref().map_or_else(dash, |of| figure(of.value)),
-            ]);
-        }
-        let mut text = String::new();
-        if !self.rows.is_empty() {
-            text += &table.render();
-        }
-        if let Some(stages) = &self.stages {
-            text += &format!("{}\n{}", self.title, stages.text());
-        }
-        for skipped in &self.skipped {
-            text += &format!("not measured: {skipped}\n");
-        }
-        for failure in &self.failures {
-            text += &format!("failed: {failure}\n");
-        }
-        text
-    }
-}
-
-impl Row {
-    fn ratio_text(&self) -> String {
-        let mark = if self.verdict() == Verdict::Noise {
-            " ~"
-        } else {
-            ""
-        };
-        self.ratio
-            .map_or("-".to_owned(), |ratio| format!("{ratio:.2}{mark}"))
-    }
-}
-
-/// A number with about three digits.
-fn figure(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 0.1 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::report::Verdict;
     use super::*;
 
     fn row(better: Better, ours: &[f64], theirs: &[f64]) -> Row {

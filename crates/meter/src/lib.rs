@@ -12,6 +12,7 @@ extern crate output;
 mod clock;
 pub mod echo;
 mod environment;
+mod error_queue;
 mod flight;
 mod graph;
 mod measure;

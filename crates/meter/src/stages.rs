@@ -4,7 +4,6 @@
 pub mod kernel;
 pub mod report;
 mod stamps;
-mod sys;
 pub mod timeline;
 
 pub use stamps::KernelStamps;

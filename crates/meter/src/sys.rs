@@ -1,5 +1,5 @@
 //! System calls by the C library's symbols, which is where a program under `shunt run` is met (rustix would pass by them),
-//! and what the standard library does not offer: the error queue of ip(7), packet(7), sched(7), mlock(2), the time-stamp
+//! and what the standard library does not offer: control messages of cmsg(3), packet(7), sched(7), mlock(2), the time-stamp
 //! counter.
 
 #![allow(unsafe_code)]
@@ -7,7 +7,7 @@
 use std::{
     io,
     mem::{self, MaybeUninit},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     time::Duration,
 };
@@ -199,28 +199,25 @@ pub fn pending_error(socket: BorrowedFd<'_>) -> io::Result<i32> {
     Ok(error)
 }
 
-/// An entry of a socket's error queue, see IP_RECVERR of ip(7).
+/// A control message of cmsg(3).
 #[derive(Debug, Clone, Copy)]
-pub struct QueuedError {
-    /// The error's number.
-    pub errno: i32,
-    /// `SO_EE_ORIGIN_…`.
-    pub origin: u8,
-    /// Type and code of the ICMP message that brought it.
-    pub kind: u8,
-    /// See `kind`.
-    pub code: u8,
-    /// Who sent that message.
-    pub offender: Option<IpAddr>,
-    /// How much of what was sent it quoted, at the start of the buffer.
-    pub quoted: usize,
+pub struct ControlMessage<'a> {
+    /// Its level and type.
+    pub of: (libc::c_int, libc::c_int),
+    /// Its bytes.
+    pub data: &'a [u8],
 }
 
-/// Control messages of an error: a `sock_extended_err` and an address; twice what they take.
-const CONTROL_WORDS: usize = 32;
+/// Room for control messages: three times, an error and an address; twice what they take.
+const CONTROL_WORDS: usize = 64;
 
-/// Takes the next error of a socket's queue; `None` where there is none.
-pub fn receive_error(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<QueuedError>> {
+/// Receives with flags of recvmsg(2), and hands over each control message.
+pub fn receive_message(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: libc::c_int,
+    mut each: impl FnMut(ControlMessage<'_>),
+) -> io::Result<usize> {
     let mut part = libc::iovec {
         iov_base: buffer.as_mut_ptr().cast(),
         iov_len: buffer.len(),
@@ -232,88 +229,28 @@ pub fn receive_error(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Op
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control);
-    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
     // SAFETY: the message names buffers that are writable for their lengths and outlive the call.
     let count = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
-    let Ok(quoted) = usize::try_from(count) else {
-        return match io::Error::last_os_error() {
-            error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            error => Err(error),
-        };
-    };
+    let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the message is as recvmsg(2) left it, and its control buffer outlives the loop.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     while !header.is_null() {
-        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return headers inside the control buffer.
-        let found = unsafe { decode_error(header, quoted) };
-        if found.is_some() {
-            return Ok(found);
-        }
+        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return headers inside the control buffer, with as many bytes behind each
+        // as its length says.
+        let found = unsafe {
+            let bytes = (*header)
+                .cmsg_len
+                .saturating_sub(libc::CMSG_LEN(0) as usize);
+            ControlMessage {
+                of: ((*header).cmsg_level, (*header).cmsg_type),
+                data: std::slice::from_raw_parts(libc::CMSG_DATA(header), bytes),
+            }
+        };
+        each(found);
         // SAFETY: as for CMSG_FIRSTHDR.
         header = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
     }
-    Ok(None)
-}
-
-/// # Safety
-/// `header` is one of a message that recvmsg(2) has filled in.
-unsafe fn decode_error(header: *const libc::cmsghdr, quoted: usize) -> Option<QueuedError> {
-    // SAFETY: the caller's promise.
-    let (level, kind, length) = unsafe {
-        (
-            (*header).cmsg_level,
-            (*header).cmsg_type,
-            (*header).cmsg_len,
-        )
-    };
-    let is_error = (level == libc::SOL_IP && kind == libc::IP_RECVERR)
-        || (level == libc::SOL_IPV6 && kind == libc::IPV6_RECVERR);
-    let whole = size_of::<libc::cmsghdr>() + size_of::<libc::sock_extended_err>();
-    if !is_error || length < whole {
-        return None;
-    }
-    // SAFETY: the control message has at least a sock_extended_err behind its header, as its length says.
-    let error = unsafe {
-        libc::CMSG_DATA(header)
-            .cast::<libc::sock_extended_err>()
-            .read_unaligned()
-    };
-    let left = length - whole;
-    // SAFETY: `offender` reads no more than the `left` bytes behind the error.
-    let offender = unsafe {
-        offender(
-            libc::CMSG_DATA(header).add(size_of::<libc::sock_extended_err>()),
-            left,
-        )
-    };
-    Some(QueuedError {
-        errno: i32::try_from(error.ee_errno).unwrap_or(0),
-        origin: error.ee_origin,
-        kind: error.ee_type,
-        code: error.ee_code,
-        offender,
-        quoted,
-    })
-}
-
-/// # Safety
-/// `length` bytes can be read at `bytes`.
-unsafe fn offender(bytes: *const u8, length: usize) -> Option<IpAddr> {
-    if length >= size_of::<libc::sockaddr_in>() {
-        // SAFETY: there are so many bytes.
-        let v4 = unsafe { bytes.cast::<libc::sockaddr_in>().read_unaligned() };
-        if v4.sin_family == short(libc::AF_INET) {
-            return Some(Ipv4Addr::from_bits(u32::from_be(v4.sin_addr.s_addr)).into());
-        }
-    }
-    if length >= size_of::<libc::sockaddr_in6>() {
-        // SAFETY: there are so many bytes.
-        let v6 = unsafe { bytes.cast::<libc::sockaddr_in6>().read_unaligned() };
-        if v6.sin6_family == short(libc::AF_INET6) {
-            return Some(Ipv6Addr::from(v6.sin6_addr.s6_addr).into());
-        }
-    }
-    None
+    Ok(count)
 }
 
 /// A packet socket for frames of one EtherType on one interface, see packet(7).

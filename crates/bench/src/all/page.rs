@@ -6,8 +6,8 @@ use output::html::{self, escaped};
 use statistics::Summary;
 
 use super::{
-    Report, Row, Section, Verdict, figure,
     paper::Published,
+    report::{Report, Row, Section, Verdict, figure},
     stages::{Mode, Stages},
 };
 

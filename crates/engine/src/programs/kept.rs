@@ -47,7 +47,14 @@ impl Handles {
         self.free.len() + (self.rows.len() - self.used)
     }
 
-    fn insert(&mut self, row: HandleRow) {
+    fn put(&mut self, slot: usize, handle: u32, descriptor: &ProgramFd, is_file: bool) {
+        let row = HandleRow {
+            used: 1,
+            slot: number(slot),
+            handle,
+            is_file: u32::from(is_file),
+            file: Held::of(&**descriptor),
+        };
         let index = self.free.pop().or_else(|| {
             (self.used < self.rows.len()).then(|| {
                 self.used += 1;
@@ -215,13 +222,7 @@ impl Programs {
         let first = session.next_handle;
         for descriptor in descriptors {
             let handle = session.take_handle();
-            self.handles.insert(HandleRow {
-                used: 1,
-                slot: number(slot),
-                handle,
-                is_file: 0,
-                file: Held::of(&*descriptor),
-            });
+            self.handles.put(slot, handle, &descriptor, false);
             session.backings.insert(handle, descriptor);
         }
         Some(first)
@@ -234,13 +235,7 @@ impl Programs {
             return None;
         }
         let handle = session.take_handle();
-        self.handles.insert(HandleRow {
-            used: 1,
-            slot: number(slot),
-            handle,
-            is_file: 1,
-            file: Held::of(&*file),
-        });
+        self.handles.put(slot, handle, &file, true);
         session
             .files
             .insert(handle, Arc::new(SourceFile::new(file)));

@@ -10,6 +10,7 @@ mod host;
 mod identity;
 pub mod notify;
 mod place;
+mod publish;
 pub mod region;
 mod resume;
 pub mod rows;
@@ -36,7 +37,7 @@ use hostif::window::WindowSpan;
 use hostif::{DatagramOptions, FastOpenKeys, Flags, HeaderPlace, SocketHeader, SocketId};
 use rustix::fd::AsFd as _;
 use rustix::io::Errno;
-use stack::{AcceptReady, ConnectionId};
+use stack::ConnectionId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tcp::{Instant, SocketOptions};
@@ -337,35 +338,6 @@ impl Sockets {
         Some(act(place.header()))
     }
 
-    /// Publishes how many connections of a listener wait, and since when.
-    pub fn publish_accept_ready(&mut self, row: u32, ready: AcceptReady) {
-        self.with_header(row, |header| {
-            header.engine_set_accept_ready(ready.count, ready.since.as_us())
-        });
-    }
-
-    /// Publishes flags on top of those published before.
-    pub fn publish(&mut self, row: u32, flags: Flags) {
-        let published = self.change(row, |record| {
-            record.published |= flags.bits();
-            record.published
-        });
-        self.with_header(row, |header| {
-            header.engine_set_flags(Flags::from_bits_truncate(published))
-        });
-    }
-
-    /// Takes back flags that no longer hold.
-    pub fn unpublish(&mut self, row: u32, flags: Flags) {
-        let published = self.change(row, |record| {
-            record.published &= !flags.bits();
-            record.published
-        });
-        self.with_header(row, |header| {
-            header.engine_set_flags(Flags::from_bits_truncate(published))
-        });
-    }
-
     /// Gives a socket its windows; `None`: the region has no more.
     pub fn give_windows(&mut self, row: u32) -> Option<(u32, u32)> {
         let (region_number, header) = (self.row(row).region, self.row(row).header);
@@ -478,26 +450,6 @@ impl Sockets {
     /// Whether the packets of this connection arrive at this core.
     pub fn is_own(&self, local: SocketAddr, remote: SocketAddr) -> bool {
         self.home.is_own(local, remote)
-    }
-
-    /// Something made the socket readable.
-    pub fn count_rx(&mut self, row: u32) {
-        let count = self.change(row, |record| {
-            record.rx_events = record.rx_events.wrapping_add(1);
-            record.rx_events
-        });
-        self.with_header(row, |header| header.engine_set_rx_events(count));
-        self.dirty.mark(row);
-    }
-
-    /// Something made the socket writable.
-    pub fn count_tx(&mut self, row: u32) {
-        let count = self.change(row, |record| {
-            record.tx_events = record.tx_events.wrapping_add(1);
-            record.tx_events
-        });
-        self.with_header(row, |header| header.engine_set_tx_events(count));
-        self.dirty.mark(row);
     }
 
     /// The row behind a token that the stack was given.

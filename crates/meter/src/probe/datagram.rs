@@ -8,7 +8,10 @@ use std::{
 };
 
 use super::{Answer, BLOCK, Wait};
-use crate::sys::{self, QueuedError};
+use crate::{
+    error_queue::{QueuedError, receive_error},
+    sys,
+};
 
 /// The largest datagram there is, RFC 768.
 pub const DATAGRAM_MAX_BYTES: usize = 65_535;
@@ -102,7 +105,7 @@ impl Endpoint {
     /// The next error that came from elsewhere: what this host says of a datagram send(2) has said already.
     fn queued(&mut self) -> io::Result<Option<Received>> {
         for _ in 0..QUEUED_MAX {
-            match sys::receive_error(self.socket.as_fd(), &mut self.buffer) {
+            match receive_error(self.socket.as_fd(), &mut self.buffer) {
                 Ok(Some(error)) if error.origin == libc::SO_EE_ORIGIN_LOCAL => {}
                 Ok(error) => return Ok(error.map(Received::Error)),
                 // A stack without an error queue.

@@ -9,6 +9,15 @@ use wire::tcp::Flags;
 
 const NOW: Instant = Instant::from_us(1_000_000_000);
 
+/// The stack that a crash ends, with tables that outlive it.
+fn begin(memory: &mut HeapTables, programs: Shared) -> Node<'_> {
+    let stack = Stack::new(memory.tables(), config(ME)).unwrap();
+    let mut node = Node::with(stack, programs);
+    configure(&mut node.stack, NOW, ME);
+    node.knows(NOW, PEER);
+    node
+}
+
 /// Ends the node's stack and starts another on the same tables.
 fn restart(memory: &mut HeapTables, programs: Shared, now: Instant) -> (Node<'_>, Rebuilt) {
     let (mut stack, rebuilt) = Stack::rebuild(memory.tables(), config(ME)).unwrap();
@@ -99,12 +108,7 @@ fn queues_ports_and_time_wait_survive_in_order() {
     let mut memory = HeapTables::new(16, 4, 8).unwrap();
     let programs = Shared::default();
     let next = {
-        let mut node = Node::with(
-            Stack::new(memory.tables(), config(ME)).unwrap(),
-            programs.clone(),
-        );
-        configure(&mut node.stack, NOW, ME);
-        node.knows(NOW, PEER);
+        let mut node = begin(&mut memory, programs.clone());
         let listener = node.listen(80, 5);
         let next = node.handshake(NOW, ip(PEER), 1, 80).unwrap();
         let first = node.accept(listener).unwrap();
@@ -172,12 +176,7 @@ fn an_interrupted_row_is_given_up_and_the_others_go_on() {
     let mut memory = HeapTables::new(16, 4, 8).unwrap();
     let programs = Shared::default();
     let (broken, whole) = {
-        let mut node = Node::with(
-            Stack::new(memory.tables(), config(ME)).unwrap(),
-            programs.clone(),
-        );
-        configure(&mut node.stack, NOW, ME);
-        node.knows(NOW, PEER);
+        let mut node = begin(&mut memory, programs.clone());
         let listener = node.listen(80, 5);
         let owners = [1, 2].map(|port| {
             node.handshake(NOW, ip(PEER), port, 80).unwrap();
@@ -222,12 +221,7 @@ fn with_undo_a_change_that_was_interrupted_has_not_happened() {
     let mut memory = tables.with_undo().unwrap();
     let programs = Shared::default();
     let (owner, next) = {
-        let mut node = Node::with(
-            Stack::new(memory.tables(), config(ME)).unwrap(),
-            programs.clone(),
-        );
-        configure(&mut node.stack, NOW, ME);
-        node.knows(NOW, PEER);
+        let mut node = begin(&mut memory, programs.clone());
         let listener = node.listen(80, 5);
         let next = node.handshake(NOW, ip(PEER), 1, 80).unwrap();
         let owner = node.accept(listener).unwrap();
@@ -258,12 +252,7 @@ fn a_reset_waits_for_the_address_of_a_neighbour() {
     let mut memory = HeapTables::new(16, 4, 8).unwrap();
     let programs = Shared::default();
     let owner = {
-        let mut node = Node::with(
-            Stack::new(memory.tables(), config(ME)).unwrap(),
-            programs.clone(),
-        );
-        configure(&mut node.stack, NOW, ME);
-        node.knows(NOW, PEER);
+        let mut node = begin(&mut memory, programs.clone());
         let listener = node.listen(80, 5);
         node.handshake(NOW, ip(PEER), 1, 80).unwrap();
         node.accept(listener).unwrap()
@@ -283,12 +272,7 @@ fn connections_of_a_lost_listener_are_given_up() {
     let mut memory = HeapTables::new(16, 4, 8).unwrap();
     let programs = Shared::default();
     {
-        let mut node = Node::with(
-            Stack::new(memory.tables(), config(ME)).unwrap(),
-            programs.clone(),
-        );
-        configure(&mut node.stack, NOW, ME);
-        node.knows(NOW, PEER);
+        let mut node = begin(&mut memory, programs.clone());
         node.listen(80, 5);
         node.handshake(NOW, ip(PEER), 1, 80).unwrap();
         node.stack.tcp.listeners.rows[0].sequence |= 1;
