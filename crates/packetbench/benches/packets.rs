@@ -11,7 +11,7 @@ fn packets(criterion: &mut Criterion) {
     for (family, name) in [(Family::V4, "packets"), (Family::V6, "packets over IPv6")] {
         let mut group = criterion.benchmark_group(name);
         group.throughput(Throughput::Elements(1));
-        let mut memory = memory();
+        let mut memory = memory(false);
         let mut flow = Flow::established(&mut memory, family);
         group.bench_function(
             "receive a full segment, with its share of ACKs",

@@ -26,7 +26,8 @@ const HARDWARE: [ethernet::Address; 2] = [
 const NIC: InterfaceId = InterfaceId(0);
 const PORT: u16 = 80;
 const WINDOW: u32 = 1 << 22;
-/// Where a TCP header has its numbers.
+/// Where a TCP header has its source port and its numbers.
+const PORT_AT: usize = 0;
 const SEQ_AT: usize = 4;
 const ACK_AT: usize = 8;
 
@@ -173,13 +174,28 @@ pub struct Flow<'m> {
     our_seq: u32,
     full: Vec<u8>,
     ack: Vec<u8>,
+    /// What opens and ends a connection: made once, because making them is not the stack's work.
+    opening: Opening,
     port: u16,
     written: u64,
 }
 
-/// Memory for a flow.
-pub fn memory() -> HeapTables {
-    HeapTables::new(1_024, 4, 1_024).expect("a few rows are no burden")
+/// The peer's frames of a handshake, and its reset.
+#[derive(Default)]
+struct Opening {
+    syn: Vec<u8>,
+    ack: Vec<u8>,
+    rst: Vec<u8>,
+}
+
+/// Memory for a flow; `is_kept`: as an engine has it that a keeper can replace, so that a change of a connection that
+/// is interrupted can be undone.
+pub fn memory(is_kept: bool) -> HeapTables {
+    let tables = HeapTables::new(1_024, 4, 1_024).expect("a few rows are no burden");
+    if is_kept {
+        return tables.with_undo().expect("a row more is no burden");
+    }
+    tables
 }
 
 impl<'m> Flow<'m> {
@@ -227,8 +243,14 @@ impl<'m> Flow<'m> {
             our_seq: 0,
             full: Vec::new(),
             ack: Vec::new(),
+            opening: Opening::default(),
             port: 1_000,
             written: 0,
+        };
+        flow.opening = Opening {
+            syn: flow.frame(Flags::SYN, 0),
+            ack: flow.frame(Flags::ACK, 0),
+            rst: flow.frame(Flags::RST, 0),
         };
         flow.connect();
         flow.full = flow.frame(Flags::ACK, family.segment_bytes());
@@ -268,9 +290,10 @@ impl<'m> Flow<'m> {
         bytes
     }
 
-    /// Puts the numbers of now into a frame of the peer's.
+    /// Puts the port and the numbers of now into a frame of the peer's.
     fn renumber(&self, frame: &mut [u8]) {
         let tcp = &mut frame[self.device.family.tcp_at()..];
+        tcp[PORT_AT..PORT_AT + 2].copy_from_slice(&self.port.to_be_bytes());
         tcp[SEQ_AT..SEQ_AT + 4].copy_from_slice(&self.their_seq.to_be_bytes());
         tcp[ACK_AT..ACK_AT + 4].copy_from_slice(&self.our_seq.to_be_bytes());
     }
@@ -302,13 +325,15 @@ impl<'m> Flow<'m> {
         self.port = self.port.wrapping_add(1).max(1_000);
         self.their_seq = 100;
         self.our_seq = 0;
-        let syn = self.frame(Flags::SYN, 0);
-        self.deliver(&syn);
+        let mut opening = std::mem::take(&mut self.opening);
+        self.renumber(&mut opening.syn);
+        self.deliver(&opening.syn);
         self.transmit();
         self.their_seq = 101;
         self.our_seq = self.device.end.wrapping_add(1);
-        let ack = self.frame(Flags::ACK, 0);
-        self.deliver(&ack);
+        self.renumber(&mut opening.ack);
+        self.deliver(&opening.ack);
+        self.opening = opening;
         self.transmit();
         let accepted = self.stack.accept(self.listener).expect("a listener");
         self.connection = accepted.expect("a connection").connection;
@@ -317,8 +342,10 @@ impl<'m> Flow<'m> {
     /// A handshake, and the reset that makes room for the next one.
     pub fn connect_and_reset(&mut self) {
         self.connect();
-        let rst = self.frame(Flags::RST, 0);
+        let mut rst = std::mem::take(&mut self.opening.rst);
+        self.renumber(&mut rst);
         self.deliver(&rst);
+        self.opening.rst = rst;
         let Self {
             stack, host, now, ..
         } = self;

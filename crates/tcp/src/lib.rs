@@ -23,6 +23,7 @@ pub mod seq;
 pub mod state;
 pub mod time;
 mod timers;
+mod undo_part;
 
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -41,6 +42,7 @@ pub use connection::{Connection, OffsetError, WriteMode};
 pub use counters::Counters;
 pub use events::{ConnectionError, Events};
 pub use info::{Info, Repair};
+pub use receive::plain::PlainArrival;
 pub use receive::ranges::RangeSlot;
 pub use receive::receive_window::ReceiveWindow;
 pub use send::flight_pool::{FlightPool, NoPool};
@@ -50,3 +52,4 @@ pub use send::sent::Run;
 pub use seq::SeqNumber;
 pub use state::{FastOpen, State};
 pub use time::{Duration, Instant};
+pub use undo_part::UndoPart;

@@ -1,7 +1,7 @@
 //! An arriving segment, step by step (RFC 9293 §3.10.7.4), and where its payload goes.
 
 pub(crate) mod autotune;
-mod plain;
+pub(crate) mod plain;
 pub(crate) mod ranges;
 pub(crate) mod receive_window;
 pub(crate) mod receiver;

@@ -100,6 +100,12 @@ impl Connection {
         self.timers.earliest()
     }
 
+    /// When the ACK that is owed leaves at the latest, or [`Instant::NEVER`].
+    #[inline]
+    pub fn ack_deadline(&self) -> Instant {
+        self.timers.delayed_ack
+    }
+
     /// Acts on every timer that has expired at `now`.
     pub fn handle_timeout(&mut self, now: Instant, pool: &mut dyn FlightPool) -> Events {
         let mut events = Events::empty();

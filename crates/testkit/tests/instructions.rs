@@ -13,13 +13,17 @@ use testkit::workspace;
 
 /// Times each operation is done in the shorter and the longer run; their difference leaves out the start.
 const TIMES: [u64; 2] = [1_000, 3_000];
-const OPERATIONS: [&str; 6] = [
+const OPERATIONS: [&str; 9] = [
     "receive",
     "send",
     "connect",
     "receive-v6",
     "send-v6",
     "connect-v6",
+    // With tables whose changes can be undone.
+    "receive-kept",
+    "send-kept",
+    "connect-kept",
 ];
 /// What may be added before it counts as a change, in percent.
 const TOLERANCE_PERCENT: u64 = 10;

@@ -10,7 +10,7 @@ use crate::link::interface::InterfaceId;
 use crate::protocols::Protocols;
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, Flags};
-use crate::tcp::handshake::{halves, initial_sequence_after, receive_mss};
+use crate::tcp::handshake::{halves, initial_sequence_after, receive_mss, secret_numbers};
 use core::net::{IpAddr, SocketAddr};
 use tcp::{Events, FastOpen, Instant, SeqNumber, SocketOptions, State};
 
@@ -112,15 +112,19 @@ impl Stack<'_> {
         };
         let tuple = tuple(local_port);
         let offers = self.ip.link.config.offers;
-        let mut config = self
-            .tcp
-            .connection_config(&self.ip, &tuple, &connect.options);
+        let secrets = secret_numbers(&self.ip, &tuple);
+        let mut config = self.tcp.connection_config(
+            &self.ip,
+            &tuple,
+            secrets.timestamp_offset,
+            &connect.options,
+        );
         config.receive_capacity = connect.receive_capacity;
         config.send_capacity = connect.send_capacity;
         (config.timestamps, config.sack) = (offers.timestamps, offers.sack);
         config.window_scaling = offers.window_scaling;
         (config.fast_open, config.peer_mss) = (fast_open, peer_mss);
-        let iss = initial_sequence_after(&self.ip, iss_at_least, &tuple, now);
+        let iss = initial_sequence_after(&secrets, iss_at_least, now);
         let index = self
             .tcp
             .insert(&mut self.ip, tuple, |record| {

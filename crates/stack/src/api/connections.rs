@@ -11,10 +11,12 @@ use crate::host::{ConnectionView, Host, ReceiveUse};
 use crate::link::interface::InterfaceId;
 use crate::link::neighbour::ExternalNeighbour;
 use crate::stack::Stack;
-use crate::tables::{ConnectionId, ConnectionRecord, Flags};
+use crate::tables::{ConnectionId, ConnectionRecord, Flags, Touched};
 use crate::tcp::lifecycle::view;
 use core::net::{IpAddr, SocketAddr};
-use tcp::{CongestionInfo, Events, Info, Instant, OffsetError, SocketOptions, State, WriteMode};
+use tcp::{
+    CongestionInfo, Events, Info, Instant, OffsetError, SocketOptions, State, UndoPart, WriteMode,
+};
 
 impl Stack<'_> {
     /// The program has placed bytes in its send window up to stream offset `end`.
@@ -82,7 +84,7 @@ impl Stack<'_> {
         let index = self.check(id)?;
         let events = self
             .tcp
-            .change(index, |record| {
+            .change_touched(index, Touched::Part(UndoPart::Consumed), |record| {
                 record.tcp.handle_consumed_below(now, end, ceiling)
             })
             .map_err(|_| Error::InvalidArgument)?;
@@ -227,8 +229,7 @@ impl Stack<'_> {
         if record.has(Flags::DETACHED) || !record.tcp.has_unsent() {
             return self.abort(now, id, host);
         }
-        self.tcp
-            .change(index, |record| record.set(Flags::RESETTING, true));
+        self.tcp.mark(index, Flags::RESETTING, true);
         self.ip.flows.senders.push(index);
         self.tcp.disown(&mut self.ip, index, host);
         Ok(())
@@ -376,8 +377,7 @@ impl Stack<'_> {
             let asks = record.tcp.state() == State::SynSent;
             if !is_ended && !asks && record.tuple.remote() == address {
                 // What is left to be said is not worth a question on the link.
-                self.tcp
-                    .change(index, |record| record.set(Flags::LOSE, true));
+                self.tcp.mark(index, Flags::LOSE, true);
                 self.tcp.run(
                     &mut self.ip,
                     now,

@@ -137,8 +137,7 @@ impl Stack<'_> {
             return Ok(None);
         };
         self.tcp.leave_queue(index, Flags::READY);
-        self.tcp
-            .change(index, |record| record.set(Flags::OWNED, true));
+        self.tcp.mark(index, Flags::OWNED, true);
         let record = self.tcp.record(index);
         Ok(Some(Accepted {
             connection: record.id(index),

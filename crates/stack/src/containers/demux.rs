@@ -102,7 +102,7 @@ pub(crate) struct Demux {
     nodes: Vec<Node>,
     hasher: SipHasher13,
     steps: u64,
-    /// What was looked for last, and its bucket: who was not found is often added next.
+    /// What was looked for last, and its bucket: who was not found is often added next, and who was is asked for again.
     last: (FourTuple, u32),
     /// Where segments went lately.
     pub(crate) predictions: Predictions,
@@ -130,7 +130,7 @@ impl Demux {
 
     /// The index of `tuple`.
     pub(crate) fn find(&mut self, tuple: &FourTuple) -> Option<u32> {
-        let bucket = self.bucket(tuple);
+        let bucket = self.bucket_of(tuple);
         self.last = (*tuple, bucket);
         let mut link = self.buckets[at(bucket)];
         while let Some(index) = link.checked_sub(1) {
@@ -151,11 +151,7 @@ impl Demux {
 
     /// Adds `tuple`, which must not be there.
     pub(crate) fn insert(&mut self, tuple: &FourTuple, index: u32) {
-        let bucket = if self.last.0 == *tuple {
-            self.last.1
-        } else {
-            self.bucket(tuple)
-        };
+        let bucket = self.bucket_of(tuple);
         let next = core::mem::replace(&mut self.buckets[at(bucket)], index + 1);
         self.nodes[at(index)] = Node {
             tuple: *tuple,
@@ -186,6 +182,14 @@ impl Demux {
                 self.nodes[at(before)].next = next;
                 return;
             }
+        }
+    }
+
+    fn bucket_of(&self, tuple: &FourTuple) -> u32 {
+        if self.last.0 == *tuple {
+            self.last.1
+        } else {
+            self.bucket(tuple)
         }
     }
 

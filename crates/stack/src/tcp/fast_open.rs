@@ -106,7 +106,7 @@ impl Tcp<'_> {
         }
         let was_reset = record.tcp.error() == Some(ConnectionError::Reset);
         let listener = record.listener();
-        self.change(index, |record| record.set(Flags::FAST_OPEN, false));
+        self.mark(index, Flags::FAST_OPEN, false);
         if self.listeners.check(listener).is_ok() {
             self.listeners
                 .fast_open(listener.index)

@@ -15,9 +15,10 @@ use crate::ip::Ip;
 use crate::ip::arrival::Arrival;
 use crate::link::interface::InterfaceId;
 use crate::link::output::ip_header_len;
-use crate::tables::{ConnectionRecord, Flags};
+use crate::tables::{ConnectionRecord, Flags, Touched};
 use core::net::IpAddr;
 use tcp::cookies::{self, COOKIE_LIFETIME, CookieTuple};
+use tcp::isn::SecretNumbers;
 use tcp::{Events, Instant, SeqNumber, SocketOptions};
 use wire::ecn::Ecn;
 use wire::tcp::Header;
@@ -31,6 +32,15 @@ pub(crate) struct Syn<'a> {
     /// Set when it reopens a connection in TIME-WAIT.
     pub(crate) iss_at_least: Option<SeqNumber>,
     pub(crate) payload: &'a [u8],
+}
+
+/// What a connection that a peer opens begins with.
+struct Start<'a> {
+    /// The row of its listener.
+    listener: u32,
+    tuple: &'a FourTuple,
+    iss: SeqNumber,
+    timestamp_offset: u32,
 }
 
 impl Tcp<'_> {
@@ -61,8 +71,15 @@ impl Tcp<'_> {
             }
         }
         let verdict = self.judge_fast_open(ip, now, syn);
-        let iss = initial_sequence_after(ip, syn.iss_at_least, &syn.tuple, now);
-        let opened = self.open_passive(ip, now, (syn.listener, &syn.tuple), iss, host, |config| {
+        let secrets = secret_numbers(ip, &syn.tuple);
+        let iss = initial_sequence_after(&secrets, syn.iss_at_least, now);
+        let start = Start {
+            listener: syn.listener,
+            tuple: &syn.tuple,
+            iss,
+            timestamp_offset: secrets.timestamp_offset,
+        };
+        let opened = self.open_passive(ip, now, &start, host, |config| {
             let mut connection = tcp::Connection::accept(config, iss, now, syn.header);
             connection.note_handshake_mark(Ecn::from_tos(arrival.dscp_ecn));
             if matches!(verdict, Verdict::Grant | Verdict::Renew) {
@@ -91,7 +108,7 @@ impl Tcp<'_> {
     ) -> Events {
         ip.link.counters.fast_open_passive += 1;
         self.listeners.fast_open(syn.listener).add();
-        self.receive(index, host, |record, window| {
+        self.receive(index, Touched::Row, host, |record, window| {
             record.set(Flags::FAST_OPEN, true);
             record.tcp.open_fast(syn.payload, window)
         })
@@ -113,7 +130,7 @@ impl Tcp<'_> {
             syn.header,
             receive_mss(ip, syn.tuple.remote(), syn.tuple.zone()),
             ip.link.config.receive_buffer_max,
-            timestamp_offset(ip, &syn.tuple),
+            secret_numbers(ip, &syn.tuple).timestamp_offset,
             false,
             now,
         );
@@ -144,7 +161,7 @@ impl Tcp<'_> {
         ack: &Header,
         host: &mut dyn Host,
     ) -> Result<Option<u32>, NoCookie> {
-        let offset = timestamp_offset(ip, &tuple);
+        let offset = secret_numbers(ip, &tuple).timestamp_offset;
         let redeemed = cookies::redeem(
             &ip.link.config.secret,
             &cookie_tuple(&tuple),
@@ -165,11 +182,15 @@ impl Tcp<'_> {
             return Ok(None);
         }
         let iss = SeqNumber(ack.ack.wrapping_sub(1));
-        Ok(
-            self.open_passive(ip, now, (listener, &tuple), iss, host, |config| {
-                tcp::Connection::accept_cookie(config, iss, now, &syn)
-            }),
-        )
+        let start = Start {
+            listener,
+            tuple: &tuple,
+            iss,
+            timestamp_offset: offset,
+        };
+        Ok(self.open_passive(ip, now, &start, host, |config| {
+            tcp::Connection::accept_cookie(config, iss, now, &syn)
+        }))
     }
 
     /// Makes a half-open connection of the listener; `None`: there is no room, and it is counted.
@@ -177,11 +198,16 @@ impl Tcp<'_> {
         &mut self,
         ip: &mut Ip,
         now: Instant,
-        (listener, tuple): (u32, &FourTuple),
-        iss: SeqNumber,
+        start: &Start<'_>,
         host: &mut dyn Host,
         make: impl FnOnce(&tcp::Config) -> tcp::Connection,
     ) -> Option<u32> {
+        let &Start {
+            listener,
+            tuple,
+            iss,
+            timestamp_offset,
+        } = start;
         let id = self.listeners.id(listener);
         let listener_owner = self.listeners.rows[at(listener)].owner;
         let peer = ip.remote_end(tuple);
@@ -194,7 +220,7 @@ impl Tcp<'_> {
             ip.link.counters.listen_drops += 1;
             return None;
         };
-        let mut config = self.connection_config(ip, tuple, &incoming.options);
+        let mut config = self.connection_config(ip, tuple, timestamp_offset, &incoming.options);
         config.receive_capacity = incoming.receive_capacity;
         config.send_capacity = incoming.send_capacity;
         let fill = |record: &mut ConnectionRecord| {
@@ -219,6 +245,7 @@ impl Tcp<'_> {
         &self,
         ip: &Ip,
         tuple: &FourTuple,
+        timestamp_offset: u32,
         options: &SocketOptions,
     ) -> tcp::Config {
         let config = &ip.link.config;
@@ -227,7 +254,7 @@ impl Tcp<'_> {
             default_mss: default_mss(tuple.remote()),
             receive_offer: config.receive_offer.min(self.window_ceiling),
             receive_buffer_max: config.receive_buffer_max,
-            timestamp_offset: timestamp_offset(ip, tuple),
+            timestamp_offset,
             options: *options,
             ..tcp::Config::default()
         }
@@ -250,29 +277,23 @@ pub(crate) fn receive_mss(ip: &Ip, remote: IpAddr, zone: Option<InterfaceId>) ->
     })
 }
 
-/// RFC 6528.
-pub(crate) fn initial_sequence(ip: &Ip, tuple: &FourTuple, now: Instant) -> SeqNumber {
+/// What nobody can guess of a connection between these ends.
+pub(crate) fn secret_numbers(ip: &Ip, tuple: &FourTuple) -> SecretNumbers {
     let (local, remote) = tuple.ends();
-    tcp::initial_sequence(&ip.link.config.secret, local, remote, now)
+    SecretNumbers::new(&ip.link.config.secret, local, remote)
 }
 
-/// The same, and beyond what a connection of before has sent.
+/// The initial sequence number (RFC 6528), beyond what a connection of before has sent.
 pub(crate) fn initial_sequence_after(
-    ip: &Ip,
+    secrets: &SecretNumbers,
     iss_at_least: Option<SeqNumber>,
-    tuple: &FourTuple,
     now: Instant,
 ) -> SeqNumber {
-    let iss = initial_sequence(ip, tuple, now);
+    let iss = secrets.initial_sequence(now);
     match iss_at_least {
         Some(least) if least.is_after(iss) => least,
         _ => iss,
     }
-}
-
-fn timestamp_offset(ip: &Ip, tuple: &FourTuple) -> u32 {
-    let (local, remote) = tuple.ends();
-    tcp::isn::timestamp_offset(&ip.link.config.secret, local, remote)
 }
 
 /// IP and TCP headers of a segment; its TCP header has been parsed.

@@ -11,7 +11,7 @@ use crate::containers::intrusive::{at, slot};
 use crate::containers::timers::Timer;
 use crate::host::{ConnectionView, Host};
 use crate::ip::Ip;
-use crate::tables::{ConnectionRecord, Flags, Row as _};
+use crate::tables::{ConnectionRecord, Flags, Row as _, Touched};
 use tcp::{ConnectionError, Events, Instant, State};
 
 impl Tcp<'_> {
@@ -31,7 +31,7 @@ impl Tcp<'_> {
             })
         })?;
         let flow_label = ip.flow_label(&tuple);
-        self.change(index, |record| {
+        self.change_touched(index, Touched::Use, |record| {
             record.tuple = tuple;
             record.path_mtu = 0;
             record.flow_label = flow_label;
@@ -69,19 +69,35 @@ impl Tcp<'_> {
         events: Events,
         host: &mut dyn Host,
     ) {
+        if self.tell_usual(ip, index, events, host) {
+            return self.arm(ip, index);
+        }
+        self.apply_unusual(ip, now, index, before, events, host);
+    }
+
+    /// Queues connection `index` and tells of its events, if no more has happened than that bytes came or were
+    /// acknowledged. False: more has, and nobody was told.
+    #[inline(always)]
+    pub(crate) fn tell_usual(
+        &self,
+        ip: &mut Ip,
+        index: u32,
+        events: Events,
+        host: &mut dyn Host,
+    ) -> bool {
         if events.contains(Events::TRANSMIT) {
             self.queue(ip, index);
         }
         let record = self.record(index);
         let unusual = Flags::HALF_OPEN | Flags::FAST_OPEN | Flags::DETACHED;
         let usual = Events::READABLE | Events::WRITABLE | Events::TRANSMIT;
-        if usual.contains(events) && !record.flags().intersects(unusual) {
-            if events.intersects(Events::READABLE | Events::WRITABLE) {
-                host.on_events(record.id(index), record.owner, events, &view(record));
-            }
-            return self.arm(ip, index);
+        if !usual.contains(events) || record.flags().intersects(unusual) {
+            return false;
         }
-        self.apply_unusual(ip, now, index, before, events, host);
+        if events.intersects(Events::READABLE | Events::WRITABLE) {
+            host.on_events(record.id(index), record.owner, events, &view(record));
+        }
+        true
     }
 
     /// Connection `index` may have something to send.
@@ -90,6 +106,23 @@ impl Tcp<'_> {
         if self.record(index).tcp.may_transmit() && !ip.flows.is_waiting(at(index)) {
             ip.flows.senders.push(index);
         }
+    }
+
+    /// [`Self::apply`] of an established connection to which data came, and no more: of its timers that of the ACK alone
+    /// may run earlier now.
+    #[inline]
+    pub(crate) fn apply_data(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        index: u32,
+        events: Events,
+        host: &mut dyn Host,
+    ) {
+        if self.tell_usual(ip, index, events, host) {
+            return hasten(ip, index, self.record(index).tcp.ack_deadline());
+        }
+        self.apply_unusual(ip, now, index, State::Established, events, host);
     }
 
     /// What [`Self::apply`] does where more has happened than that bytes came or were acknowledged.
@@ -143,7 +176,7 @@ impl Tcp<'_> {
                 });
                 continue;
             }
-            self.change(index, |record| record.set(Flags::LOSE, true));
+            self.mark(index, Flags::LOSE, true);
             ip.flows.senders.push(index);
             self.run(ip, now, index, host, |tcp| {
                 tcp.handle_unreachable(ConnectionError::HostUnreachable, false)
@@ -174,9 +207,7 @@ impl Tcp<'_> {
         } else if !flags.intersects(Flags::OWNED | Flags::READY) {
             self.orphans -= 1;
         }
-        self.change(index, |record| {
-            record.set(Flags::DETACHED | Flags::DRAINING, true)
-        });
+        self.mark(index, Flags::DETACHED | Flags::DRAINING, true);
         ip.link.timers.set(Timer::Connection(index), None);
         if ip.flows.is_waiting(at(index)) {
             ip.forget_path(at(index));
@@ -189,7 +220,7 @@ impl Tcp<'_> {
         ip.forget_path(at(index));
         self.take_blocks(index);
         let (id, owner) = (self.record(index).id(index), self.record(index).owner);
-        self.change(index, |record| {
+        self.change_touched(index, Touched::Use, |record| {
             record.set(Flags::all(), false);
             record.generation = record.generation.wrapping_add(1);
         });
@@ -199,7 +230,7 @@ impl Tcp<'_> {
 
     /// The program has let go of connection `index`. Returns whether it lives on without one.
     pub(crate) fn disown(&mut self, ip: &mut Ip, index: u32, host: &mut dyn Host) -> bool {
-        self.change(index, |record| record.set(Flags::OWNED, false));
+        self.mark(index, Flags::OWNED, false);
         let flags = self.record(index).flags();
         if !flags.contains(Flags::DETACHED) {
             self.orphans += 1;
@@ -218,11 +249,8 @@ impl Tcp<'_> {
     #[inline(always)]
     pub(crate) fn arm(&self, ip: &mut Ip, index: u32) {
         let record = self.record(index);
-        let is_timed = record.flags() & (Flags::USED | Flags::DETACHED) == Flags::USED;
-        let wanted = record.tcp.next_deadline();
-        let timer = Timer::Connection(index);
-        if is_timed && wanted < ip.link.timers.deadline(timer) {
-            ip.link.timers.move_to(timer, wanted);
+        if record.flags() & (Flags::USED | Flags::DETACHED) == Flags::USED {
+            hasten(ip, index, record.tcp.next_deadline());
         }
     }
 
@@ -285,6 +313,15 @@ impl Tcp<'_> {
             .links
             .push_back(&mut self.time_waits.order, w);
         ip.link.timers.set(Timer::TimeWait(w), Some(deadline));
+    }
+}
+
+/// Lets the wheel look at connection `index` at `wanted`, unless it will earlier.
+#[inline(always)]
+fn hasten(ip: &mut Ip, index: u32, wanted: Instant) {
+    let timer = Timer::Connection(index);
+    if wanted < ip.link.timers.deadline(timer) {
+        ip.link.timers.move_to(timer, wanted);
     }
 }
 

@@ -25,7 +25,7 @@ use crate::ip::Ip;
 use crate::ports::Ports;
 use crate::tables::{
     ConnectionId, ConnectionRecord, Flags, FlightBlock, ListenerRecord, RangeBlock, Row as _,
-    TimeWaitRecord, UndoRow,
+    TimeWaitRecord, Touched, UndoRow,
 };
 use fast_open::peers::Peers;
 use listeners::Listeners;
@@ -122,15 +122,38 @@ impl<'m> Tcp<'m> {
         index: u32,
         change: impl FnOnce(&mut ConnectionRecord) -> R,
     ) -> R {
-        self.keep(index);
-        self.connections[at(index)].change(change)
+        self.change_touched(index, Touched::Row, change)
     }
 
-    /// Before row `index` is changed.
+    /// Changes what is named of a row.
     #[inline]
-    fn keep(&mut self, index: u32) {
+    pub(crate) fn change_touched<R>(
+        &mut self,
+        index: u32,
+        touched: Touched,
+        change: impl FnOnce(&mut ConnectionRecord) -> R,
+    ) -> R {
+        self.keep(index, touched);
+        let row = &mut self.connections[at(index)];
+        #[cfg(test)]
+        let before = *row;
+        let result = row.change(change);
+        #[cfg(test)]
+        row.touched_alone(touched, &before);
+        result
+    }
+
+    /// Changes flags of a row: one store, which nothing can interrupt.
+    #[inline]
+    pub(crate) fn mark(&mut self, index: u32, flags: Flags, on: bool) {
+        self.connections[at(index)].set(flags, on);
+    }
+
+    /// Before what is named of row `index` is changed.
+    #[inline]
+    fn keep(&mut self, index: u32, touched: Touched) {
         if let Some(undo) = &mut self.undo {
-            undo.keep(index, &self.connections[at(index)]);
+            undo.keep(index, touched, &self.connections[at(index)]);
         }
     }
 
@@ -143,10 +166,9 @@ impl<'m> Tcp<'m> {
     /// The handshake of a connection is over: a program may accept it.
     fn enter_accept_queue(&mut self, now: Instant, index: u32, host: &mut dyn Host) {
         self.leave_queue(index, Flags::HALF_OPEN);
-        self.change(index, |record| {
-            record.set(Flags::READY, true);
-            record.queued_at = now;
-        });
+        // A time says nothing to those who are not in the queue.
+        self.connections[at(index)].queued_at = now;
+        self.mark(index, Flags::READY, true);
         let listener = self.record(index).listener_index;
         self.listeners.push(listener, Flags::READY, index);
         self.tell_ready(listener, host);

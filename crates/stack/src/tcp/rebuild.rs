@@ -79,7 +79,7 @@ impl Tcp<'_> {
             }
             if interrupted {
                 found.interrupted += 1;
-                self.change(index, |record| record.set(Flags::INTERRUPTED, true));
+                self.mark(index, Flags::INTERRUPTED, true);
                 ip.flows.failed.push(index);
             } else {
                 found.connections += 1;

@@ -9,9 +9,9 @@ use crate::egress::Egress;
 use crate::host::Host;
 use crate::ip::Ip;
 use crate::ip::arrival::Arrival;
-use crate::tables::Flags;
+use crate::tables::{Flags, Touched};
 use core::net::IpAddr;
-use tcp::{Events, FastOpen, Instant, ReceiveWindow, State};
+use tcp::{Events, FastOpen, Instant, PlainArrival, ReceiveWindow, State, UndoPart};
 use wire::ecn::Ecn;
 use wire::ipv4::Protocol;
 use wire::tcp::{Flags as TcpFlags, Header, Plain};
@@ -198,9 +198,21 @@ impl Tcp<'_> {
             return self.handle_in_connection(ip, now, index, &segment, host);
         }
         let before = record.tcp.state();
-        let events = self.take_in(ip, now, index, host, |tcp, window| {
-            tcp.handle_plain_segment(now, mark, plain, payload, window)
-        });
+        let events = match record.tcp.judge_plain(plain, payload.len()) {
+            PlainArrival::Data => {
+                let touched = Touched::Part(UndoPart::Data);
+                let events = self.receive(index, touched, host, |record, window| {
+                    record.tcp.take_plain_data(now, plain, payload, window)
+                });
+                return self.apply_data(ip, now, index, events, host);
+            }
+            PlainArrival::Ack(ack) => self.take_in(ip, now, index, host, |tcp, window| {
+                tcp.take_plain_ack(now, plain, payload, ack, window)
+            }),
+            PlainArrival::GoesLong => self.take_in(ip, now, index, host, |tcp, window| {
+                tcp.handle_marked_segment(now, mark, &plain.header(), payload, window)
+            }),
+        };
         self.apply(ip, now, index, before, events, host);
     }
 
@@ -215,7 +227,9 @@ impl Tcp<'_> {
         act: impl FnOnce(&mut tcp::Connection, &mut dyn ReceiveWindow) -> Events,
     ) -> Events {
         let acknowledged = self.record(index).tcp.acknowledged();
-        let events = self.receive(index, host, |record, window| act(&mut record.tcp, window));
+        let events = self.receive(index, Touched::Row, host, |record, window| {
+            act(&mut record.tcp, window)
+        });
         if self.record(index).tcp.acknowledged() > acknowledged {
             ip.confirm_path(now, at(index));
         }

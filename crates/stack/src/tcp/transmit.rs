@@ -15,8 +15,8 @@ use crate::ip::Ip;
 use crate::ip::path::Gate;
 use crate::link::interface::InterfaceId;
 use crate::link::output::{Envelope, PACKET_MAX, ip_header_len, packet_max, segments};
-use crate::tables::{ConnectionRecord, Flags};
-use tcp::{Instant, PlainStep, PlainTransmit, Transmit, TransmitLimits};
+use crate::tables::{ConnectionRecord, Flags, Touched};
+use tcp::{Instant, PlainStep, PlainTransmit, Transmit, TransmitLimits, UndoPart};
 use wire::ethernet;
 
 /// Segments of one turn.
@@ -166,16 +166,13 @@ impl Tcp<'_> {
             Gate::Lost => None,
             Gate::Waiting => return Turn::Over,
         };
-        let plain = self.change(index, |record| record.tcp.take_ack(now));
-        let Err(Busy) = self.send_plain(ip, index, open, &plain, egress) else {
-            *sent += 1;
-            return Turn::Over;
-        };
-        self.refused = Some(Refused {
-            connection: self.record(index).id(index),
-            transmit: plain.into(),
-        });
-        Turn::Busy
+        let touched = Touched::Part(UndoPart::Ack);
+        let plain = self.change_touched(index, touched, |record| record.tcp.take_ack(now));
+        if let Err(Busy) = self.send_plain(ip, index, open, &plain, egress) {
+            return self.refuse(index, plain.into());
+        }
+        *sent += 1;
+        Turn::Over
     }
 
     #[inline]
@@ -209,19 +206,20 @@ impl Tcp<'_> {
         };
         let is_plain = self.sends_plainly(index);
         for _ in 0..quantum {
-            if !self.record(index).tcp.may_transmit() {
-                return Turn::Over;
-            }
             let step = if is_plain {
                 self.next_plain(ip, now, &mut sender, egress)
-            } else {
+            } else if self.record(index).tcp.may_transmit() {
                 PlainStep::GoesLong
+            } else {
+                PlainStep::Nothing
             };
-            let refused = match step {
-                PlainStep::Leaves(plain) => self
-                    .send_plain(ip, index, sender.open, &plain, egress)
-                    .err()
-                    .map(|Busy| plain.into()),
+            match step {
+                PlainStep::Leaves(plain) => {
+                    let done = self.send_plain(ip, index, sender.open, &plain, egress);
+                    if let Err(Busy) = done {
+                        return self.refuse(index, plain.into());
+                    }
+                }
                 PlainStep::Nothing => return Turn::Over,
                 PlainStep::GoesLong => {
                     let limits = self.limits_of(ip, now, &mut sender, egress);
@@ -231,21 +229,25 @@ impl Tcp<'_> {
                     let Some(transmit) = transmit else {
                         return Turn::Over;
                     };
-                    self.send_any(ip, now, &sender, &transmit, egress)
-                        .err()
-                        .map(|Busy| transmit)
+                    let done = self.send_any(ip, now, &sender, &transmit, egress);
+                    if let Err(Busy) = done {
+                        return self.refuse(index, transmit);
+                    }
                 }
-            };
-            if let Some(transmit) = refused {
-                self.refused = Some(Refused {
-                    connection: self.record(index).id(index),
-                    transmit,
-                });
-                return Turn::Busy;
             }
             *sent += 1;
         }
         Turn::More
+    }
+
+    /// The interface takes nothing now: this goes first next time.
+    #[cold]
+    fn refuse(&mut self, index: u32, transmit: Transmit) -> Turn {
+        self.refused = Some(Refused {
+            connection: self.record(index).id(index),
+            transmit,
+        });
+        Turn::Busy
     }
 
     /// Whether connection `index` sends plainly in this turn.
@@ -267,7 +269,11 @@ impl Tcp<'_> {
         sender: &mut Sender,
         egress: &dyn Egress,
     ) -> PlainStep {
-        let has_data = self.record(sender.index).tcp.has_data_to_send();
+        let tcp = &mut self.connections[at(sender.index)].tcp;
+        if tcp.rests() {
+            return PlainStep::Nothing;
+        }
+        let has_data = tcp.has_data_to_send();
         let limits = has_data.then(|| self.limits_of(ip, now, sender, egress));
         self.fly(sender.index, |record, blocks| {
             record.tcp.poll_plain(now, limits.as_ref(), blocks)
@@ -383,19 +389,19 @@ impl Tcp<'_> {
     fn end_of_sending(&mut self, ip: &mut Ip, now: Instant, index: u32, host: &mut dyn Host) {
         let flags = self.record(index).flags();
         if flags.contains(Flags::USED | Flags::RESETTING) {
-            self.change(index, |record| record.set(Flags::RESETTING, false));
+            self.mark(index, Flags::RESETTING, false);
             if !flags.contains(Flags::DETACHED) {
                 self.run(ip, now, index, host, tcp::Connection::abort);
                 return;
             }
         }
         if flags.contains(Flags::LOSE) {
-            self.change(index, |record| record.set(Flags::LOSE, false));
+            self.mark(index, Flags::LOSE, false);
         }
         // Its last segment may wait for a neighbour's address.
         let is_waiting = ip.flows.is_waiting(at(index)) && self.record(index).tcp.owes_reset();
         if flags.contains(Flags::USED | Flags::DRAINING) && !is_waiting {
-            self.change(index, |record| record.set(Flags::DRAINING, false));
+            self.mark(index, Flags::DRAINING, false);
             ip.forget_path(at(index));
             if !flags.intersects(Flags::OWNED | Flags::READY) {
                 self.release(ip, index, host);

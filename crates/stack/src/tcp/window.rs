@@ -4,7 +4,7 @@ use super::Tcp;
 use super::pools::Pool;
 use crate::containers::intrusive::at;
 use crate::host::Host;
-use crate::tables::{ConnectionRecord, FlightBlock, RangeBlock, Row as _};
+use crate::tables::{ConnectionRecord, FlightBlock, RangeBlock, Row as _, Touched};
 use tcp::{FlightPool, RangeSlot, ReceiveWindow};
 
 /// One owner's receive window, and the blocks, as a connection sees them.
@@ -38,14 +38,17 @@ impl ReceiveWindow for OwnedWindow<'_, '_> {
 }
 
 impl Tcp<'_> {
-    /// Lets connection `index` receive: `act` gets its row and the window of its owner.
+    /// Lets connection `index` receive: `act` gets its row, of which it may touch what is named, and the window of its
+    /// owner.
+    #[inline]
     pub(crate) fn receive<R>(
         &mut self,
         index: u32,
+        touched: Touched,
         host: &mut dyn Host,
         act: impl FnOnce(&mut ConnectionRecord, &mut dyn ReceiveWindow) -> R,
     ) -> R {
-        self.keep(index);
+        self.keep(index, touched);
         let row = &mut self.connections[at(index)];
         let mut window = OwnedWindow {
             host,
@@ -53,7 +56,12 @@ impl Tcp<'_> {
             ranges: &mut self.ranges,
             flights: &mut self.flights,
         };
-        row.change(|record| act(record, &mut window))
+        #[cfg(test)]
+        let before = *row;
+        let result = row.change(|record| act(record, &mut window));
+        #[cfg(test)]
+        row.touched_alone(touched, &before);
+        result
     }
 
     /// Lets connection `index` do what concerns its flight: `act` gets its row and the blocks for it.
@@ -62,7 +70,7 @@ impl Tcp<'_> {
         index: u32,
         act: impl FnOnce(&mut ConnectionRecord, &mut dyn FlightPool) -> R,
     ) -> R {
-        self.keep(index);
+        self.keep(index, Touched::Row);
         self.connections[at(index)].change(|record| act(record, &mut self.flights))
     }
 

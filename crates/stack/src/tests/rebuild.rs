@@ -2,10 +2,11 @@
 
 use super::pair::*;
 use super::peer::*;
+use crate::tables::Touched;
 use crate::*;
-use ::tcp::{ConnectionError, Instant, State};
+use ::tcp::{ConnectionError, FlightPool, Instant, NoPool, ReceiveWindow, State, UndoPart};
 use std::net::Ipv4Addr;
-use wire::tcp::Flags;
+use wire::tcp::{Flags, Plain};
 
 const NOW: Instant = Instant::from_us(1_000_000_000);
 
@@ -244,6 +245,70 @@ fn with_undo_a_change_that_was_interrupted_has_not_happened() {
         let header = header(1, 80, 101, next, Flags::ACK);
         node.deliver(NOW, &segment(ip(PEER), ip(ME), &header, b"on"));
         assert_eq!(node.view(owner).readable_end, 2);
+    }
+}
+
+/// Bytes that a change takes in which has never happened go nowhere.
+struct Nowhere(NoPool);
+
+impl ReceiveWindow for Nowhere {
+    fn write(&mut self, _: u64, _: &[u8]) {}
+
+    fn flights(&mut self) -> &mut dyn FlightPool {
+        &mut self.0
+    }
+}
+
+type Act = fn(&mut ::tcp::Connection);
+
+#[test]
+fn a_change_of_a_part_that_was_interrupted_has_not_happened() {
+    let acts: [(UndoPart, Act); 3] = [
+        (UndoPart::Data, |tcp| {
+            let plain = Plain {
+                seq: 102,
+                ack: 0,
+                window: 60_000,
+                is_pushed: true,
+                timestamps: None,
+            };
+            tcp.take_plain_data(NOW, &plain, b"more", &mut Nowhere(NoPool));
+        }),
+        (UndoPart::Consumed, |tcp| {
+            tcp.handle_consumed(NOW, 1).unwrap();
+        }),
+        (UndoPart::Ack, |tcp| {
+            tcp.take_ack(NOW);
+        }),
+    ];
+    for (part, act) in acts {
+        let tables = HeapTables::new(16, 4, 8).unwrap();
+        let mut memory = tables.with_undo().unwrap();
+        let (index, before) = {
+            let mut node = begin(&mut memory, Shared::default());
+            let listener = node.listen(80, 5);
+            let next = node.handshake(NOW, ip(PEER), 1, 80).unwrap();
+            let owner = node.accept(listener).unwrap();
+            let header = header(1, 80, 101, next, Flags::ACK);
+            node.deliver(NOW, &segment(ip(PEER), ip(ME), &header, b"a"));
+            let index = node.id(owner).index;
+            let before = format!("{:?}", node.stack.tcp.record(index).tcp);
+            let stopped = std::panic::AssertUnwindSafe(|| {
+                let touched = Touched::Part(part);
+                node.stack.tcp.change_touched(index, touched, |record| {
+                    act(&mut record.tcp);
+                    panic!("stopped");
+                })
+            });
+            assert!(std::panic::catch_unwind(stopped).is_err());
+            let after = format!("{:?}", node.stack.tcp.record(index).tcp);
+            assert_ne!(before, after, "{part:?}");
+            (index, before)
+        };
+        let (node, rebuilt) = restart(&mut memory, Shared::default(), NOW);
+        assert_eq!((rebuilt.connections, rebuilt.interrupted), (1, 0));
+        let after = format!("{:?}", node.stack.tcp.record(index).tcp);
+        assert_eq!(before, after, "{part:?}");
     }
 }
 

@@ -17,19 +17,43 @@ pub fn initial_sequence(
     remote: SocketAddr,
     now: Instant,
 ) -> SeqNumber {
-    // RFC 6528 §3: ISN = M + F(localip, localport, remoteip, remoteport, secretkey), M ticks every 4 µs.
-    let [a, b, c, d, ..] = (now.as_us() / 4).to_le_bytes();
-    SeqNumber(
-        u32::from_le_bytes([a, b, c, d]).wrapping_add(keyed_hash(secret, b"isn", local, remote)),
-    )
+    SecretNumbers::new(secret, local, remote).initial_sequence(now)
 }
 
-/// The offset of a connection's timestamp clock, from the same kind of hash (RFC 7323 §5.4).
+/// The offset of a connection's timestamp clock, from the other half of the same hash (RFC 7323 §5.4).
 pub fn timestamp_offset(secret: &[u8; 16], local: SocketAddr, remote: SocketAddr) -> u32 {
-    keyed_hash(secret, b"timestamp", local, remote)
+    SecretNumbers::new(secret, local, remote).timestamp_offset
 }
 
-fn keyed_hash(secret: &[u8; 16], purpose: &[u8], local: SocketAddr, remote: SocketAddr) -> u32 {
+/// What nobody can guess of a connection between two ends. Both halves of one keyed hash: who learns one knows nothing of
+/// the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SecretNumbers {
+    /// F of RFC 6528 §3.
+    sequence_offset: u32,
+    /// By how much the timestamp clock is ahead (RFC 7323 §5.4).
+    pub timestamp_offset: u32,
+}
+
+impl SecretNumbers {
+    /// Those of a connection from `local` to `remote`, with [`initial_sequence`]'s secret.
+    pub fn new(secret: &[u8; 16], local: SocketAddr, remote: SocketAddr) -> Self {
+        let [a, b, c, d, e, f, g, h] = keyed_hash(secret, b"isn", local, remote).to_le_bytes();
+        Self {
+            sequence_offset: u32::from_le_bytes([a, b, c, d]),
+            timestamp_offset: u32::from_le_bytes([e, f, g, h]),
+        }
+    }
+
+    /// [`initial_sequence`] at `now`.
+    pub fn initial_sequence(&self, now: Instant) -> SeqNumber {
+        // RFC 6528 §3: ISN = M + F(localip, localport, remoteip, remoteport, secretkey), M ticks every 4 µs.
+        let [a, b, c, d, ..] = (now.as_us() / 4).to_le_bytes();
+        SeqNumber(u32::from_le_bytes([a, b, c, d]).wrapping_add(self.sequence_offset))
+    }
+}
+
+fn keyed_hash(secret: &[u8; 16], purpose: &[u8], local: SocketAddr, remote: SocketAddr) -> u64 {
     let mut bytes = [0; HASHED_MAX];
     let mut len = 0;
     let mut add = |part: &[u8]| {
@@ -44,9 +68,7 @@ fn keyed_hash(secret: &[u8; 16], purpose: &[u8], local: SocketAddr, remote: Sock
         }
         add(&address.port().to_ne_bytes());
     }
-    let hash = SipHasher24::new_with_key(secret).hash(&bytes[..len]);
-    let [a, b, c, d, ..] = hash.to_le_bytes();
-    u32::from_le_bytes([a, b, c, d])
+    SipHasher24::new_with_key(secret).hash(&bytes[..len])
 }
 
 #[cfg(test)]

@@ -6,40 +6,67 @@ use crate::{
     connection::Connection, events::Events, receive::receive_window::ReceiveWindow, seq::SeqNumber,
     state::State, time::Instant,
 };
-use wire::{ecn::Ecn, tcp::Plain};
+use wire::tcp::Plain;
+
+/// What a segment with a plain header brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlainArrival {
+    /// The next data and nothing else that is new: [`Connection::take_plain_data`].
+    Data,
+    /// An acknowledgment up to this position, and perhaps the next data: [`Connection::take_plain_ack`].
+    Ack(u64),
+    /// It is not so simple: [`Connection::handle_marked_segment`].
+    GoesLong,
+}
 
 impl Connection {
-    /// [`Self::handle_marked_segment`] for a segment with a plain header.
-    pub fn handle_plain_segment(
+    /// What a segment with a plain header and `len` bytes brings.
+    #[inline]
+    pub fn judge_plain(&self, plain: &Plain, len: usize) -> PlainArrival {
+        if self.is_next_in_order(plain, len)
+            && let Some(ack) = self.snd.space.position(plain.ack, self.snd.una)
+        {
+            if ack == self.snd.una && len > 0 && self.is_same_window(plain) {
+                return PlainArrival::Data;
+            }
+            let is_news = ack > self.snd.una && ack <= self.snd.max;
+            if is_news && self.is_calm() && !self.more_follows {
+                return PlainArrival::Ack(ack);
+            }
+        }
+        PlainArrival::GoesLong
+    }
+
+    /// Takes in a segment that is [`PlainArrival::Data`].
+    #[inline]
+    pub fn take_plain_data(
         &mut self,
         now: Instant,
-        mark: Ecn,
         plain: &Plain,
         payload: &[u8],
         window: &mut dyn ReceiveWindow,
     ) -> Events {
-        if self.is_next_in_order(plain, payload.len())
-            && let Some(ack) = self.snd.space.position(plain.ack, self.snd.una)
-        {
-            let is_data_alone =
-                ack == self.snd.una && !payload.is_empty() && self.is_same_window(plain);
-            let is_news = ack > self.snd.una && ack <= self.snd.max;
-            if is_data_alone || is_news && self.is_calm() && !self.more_follows {
-                self.note_arrival(now, plain, payload.len());
-                let events = if is_data_alone {
-                    self.snd.window_seq = self.rcv.nxt;
-                    self.snd.window_ack = ack;
-                    Events::empty()
-                } else {
-                    self.handle_calm_ack(now, plain, ack, window.flights())
-                };
-                if payload.is_empty() {
-                    return events;
-                }
-                return events | self.take_next_data(now, plain, payload, window);
-            }
+        self.note_arrival(now, plain, payload.len());
+        self.snd.window_seq = self.rcv.nxt;
+        self.snd.window_ack = self.snd.una;
+        self.take_next_data(now, plain, payload, window)
+    }
+
+    /// Takes in a segment that is [`PlainArrival::Ack`], up to position `ack`.
+    pub fn take_plain_ack(
+        &mut self,
+        now: Instant,
+        plain: &Plain,
+        payload: &[u8],
+        ack: u64,
+        window: &mut dyn ReceiveWindow,
+    ) -> Events {
+        self.note_arrival(now, plain, payload.len());
+        let events = self.handle_calm_ack(now, plain, ack, window.flights());
+        if payload.is_empty() {
+            return events;
         }
-        self.handle_marked_segment(now, mark, &plain.header(), payload, window)
+        events | self.take_next_data(now, plain, payload, window)
     }
 
     /// Whether a segment begins with the next byte, all of its `len` bytes have room, and nothing about it needs a

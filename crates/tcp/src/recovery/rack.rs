@@ -53,9 +53,9 @@ pub(crate) struct Evidence {
     pub min_rtt: Duration,
     /// RACK.fack before this ACK.
     pub fack: u64,
-    /// The reading of our timestamp clock that the peer echoes, and the one of now.
+    /// The reading of our timestamp clock that the peer echoes, and by how much that clock is ahead of ours.
     pub echo: Option<u32>,
-    pub clock: u32,
+    pub clock_offset: u32,
 }
 
 impl Evidence {
@@ -67,7 +67,8 @@ impl Evidence {
 
     /// The last microsecond at which our timestamp clock read `stamp`.
     fn time_of_stamp(&self, stamp: u32) -> Instant {
-        let age_ms = self.clock.wrapping_sub(stamp);
+        let clock = self.now.as_timestamp_ms().wrapping_add(self.clock_offset);
+        let age_ms = clock.wrapping_sub(stamp);
         if age_ms > 1 << 31 {
             // A stamp from the future proves nothing against anybody.
             return self.now;

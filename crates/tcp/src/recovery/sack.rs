@@ -49,7 +49,7 @@ impl Connection {
             min_rtt: self.rtt.min_rtt().unwrap_or(Duration::ZERO),
             fack: self.rack.fack(),
             echo,
-            clock: self.timestamp_clock(now),
+            clock_offset: self.timestamp_offset,
         };
         let mut latest = Latest::default();
         let (rack, point) = (&mut self.rack, self.recovery.point);

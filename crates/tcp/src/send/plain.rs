@@ -80,6 +80,19 @@ impl Connection {
         PlainStep::Leaves(self.take_ack(now))
     }
 
+    /// Whether a connection with [`Self::sends_plainly`] has nothing to send now. That the program is the limit is then
+    /// noted, by one store that nothing can interrupt.
+    #[inline]
+    pub fn rests(&mut self) -> bool {
+        if self.snd.max < self.snd.end() {
+            return false;
+        }
+        if self.has_data_to_send() {
+            self.note_all_out();
+        }
+        !self.rcv.ack_now
+    }
+
     /// Whether an ACK is due at once.
     #[inline]
     pub fn owes_ack(&self) -> bool {

@@ -87,9 +87,9 @@ impl Connection {
             round_start,
         };
         // RFC 3168 §6.1.2: an ACK that echoes a mark is no reason to grow, so it is the window before it that shrinks.
-        let event = self.congestion_event(Cause::Ecn, acked);
+        let event = (ece > 0).then(|| self.congestion_event(Cause::Ecn, acked));
         self.congestion.on_ack(&sample);
-        if ece > 0 {
+        if let Some(event) = event {
             self.react_to_marks(sample.in_recovery, &event);
         }
     }
