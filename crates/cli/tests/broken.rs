@@ -113,3 +113,57 @@ fn a_foreign_process_on_the_port_is_named() {
     assert_eq!(found[0]["pid"], served.pid(), "{found}");
     assert_eq!(found.as_array().unwrap().len(), 1, "{found}");
 }
+
+#[test]
+fn checksums_that_are_left_to_a_card_that_is_none_are_named() {
+    if !world::can_run("broken-checksums", &["ethtool"]) {
+        return;
+    }
+    let lab = two_hosts("broken-checksums");
+    let warnings = || {
+        let report = finished(&lab, SHUNT, &["doctor", "eth0", "--json"]);
+        let report: Value = serde_json::from_str(&report.stdout).unwrap();
+        report["warnings"].to_string()
+    };
+    let left_on = warnings();
+    assert!(left_on.contains("ethtool -K eth0 tx off"), "{left_on}");
+    // What it says to do is what mends it.
+    run(host(&lab, "a"), "ethtool", &["-K", "eth0", "tx", "off"]);
+    let mended = warnings();
+    assert!(!mended.contains("checksum"), "{mended}");
+}
+
+const SPINS: &str = "
+print('ready', flush=True)
+while True:
+    pass
+";
+
+#[test]
+fn a_busy_machine_is_named_with_who_keeps_it_busy() {
+    if !world::can_run("broken-busy", &["python3"]) {
+        return;
+    }
+    let lab = two_hosts("broken-busy");
+    let mut spins = start(host(&lab, "a"), "python3", &["-c", SPINS]);
+    spins
+        .wait_until("spinning process", PATIENCE, |one| {
+            one.stdout().contains("ready")
+        })
+        .unwrap();
+    let report = finished(&lab, SHUNT, &["doctor", "--json"]);
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let quiet = findings.iter().find(|one| one["name"] == "quiet").unwrap();
+    assert_eq!(quiet["state"], "limited", "{quiet}");
+    // On a machine that others use as well they may be the ones that are named.
+    let found = quiet["found"].as_str().unwrap();
+    assert!(found.contains(" processors in use: "), "{quiet}");
+    assert!(
+        quiet["set"].as_str().unwrap().contains("taskset"),
+        "{quiet}"
+    );
+    // A machine in use still runs Shunt.
+    assert_ne!(report["recommended"], "none");
+    drop(spins);
+}

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Size of a ratio's figure; it shows a tenth to ten times.
-const WIDTH: f64 = 150.0;
+const WIDTH: f64 = 120.0;
 const HEIGHT: f64 = 18.0;
 /// Size of a bar of stages.
 const BAR_WIDTH: f64 = 1000.0;

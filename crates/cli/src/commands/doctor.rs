@@ -3,6 +3,7 @@
 //! Every line comes from an attempt or from the kernel's own tables, made now; nothing is assumed.
 
 mod advice;
+mod busy;
 mod card;
 pub mod interfaces;
 mod measure;

@@ -226,6 +226,12 @@ fn warnings(report: &CardReport) -> Vec<String> {
             "the default route leaves by {name}: native and zero-copy modes take its link away for a moment when they are switched on"
         ));
     }
+    if report.interface.leaves_checksums() {
+        warnings.push(format!(
+            "{name} is virtual and has tx-checksum on: what this host's kernel sends by it has checksums that nobody fills. Shunt's drivers and the \
+             kernel know that; whoever takes such frames as they are, as DPDK's virtual devices do, finds each of them damaged: ethtool -K {name} tx off"
+        ));
+    }
     let of_one = |interrupt: &Interrupt| interrupt.processors == report.interrupts[0].processors;
     if report.interrupts.len() > 2 && report.interrupts.iter().all(of_one) {
         let processor = &report.interrupts[0].processors;

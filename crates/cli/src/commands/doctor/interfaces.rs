@@ -122,6 +122,11 @@ impl Offloads {
 }
 
 impl InterfaceReport {
+    /// Whether frames leave it with checksums that a card would fill, where there is none.
+    pub fn leaves_checksums(&self) -> bool {
+        self.driver.as_deref() == Some("veth") && self.offloads.tx_checksum == Some(true)
+    }
+
     /// One line.
     pub fn text(&self) -> String {
         let mut parts = vec![

@@ -7,7 +7,7 @@ use std::{
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::{Finding, State};
+use super::{Finding, State, busy};
 use crate::sys;
 
 /// AF_XDP is newer than some libraries' lists, see linux/socket.h.
@@ -29,6 +29,7 @@ pub fn all() -> Vec<Finding> {
         congestion_controls(),
         forwarding(),
         cores(),
+        busy::quiet(),
     ]);
     findings
 }
