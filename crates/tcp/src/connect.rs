@@ -16,10 +16,12 @@ use crate::{
         receive_window::ReceiveWindow,
         receiver::{QUICK_ACKS, Receiver},
     },
+    recovery::rtt::RttEstimator,
     send::sender::Sender,
     seq::{SeqNumber, SequenceSpace},
     state::{FastOpen, State},
     time::Instant,
+    timers::Timers,
 };
 use wire::ecn::Ecn;
 use wire::tcp::{Flags, Header, Options};
@@ -36,32 +38,52 @@ const FIRST_SEGMENT_GUESS: u16 = 536;
 impl Connection {
     /// A connection in SYN-SENT whose SYN waits in [`Self::poll_transmit`].
     pub fn connect(config: &Config, iss: SeqNumber, now: Instant) -> Self {
-        let mut connection = Self::born(config, sender(config, iss), receiver(config), now);
+        let mut connection = Self::default();
+        connection.begin(config, iss, now);
         connection.state = State::SynSent;
         connection
     }
 
+    /// Whatever it was, it begins anew: in its place, because it is large.
+    fn begin(&mut self, config: &Config, iss: SeqNumber, now: Instant) {
+        self.zero();
+        self.snd = sender(config, iss);
+        self.rcv = receiver(config);
+        self.options = config.options;
+        self.timestamp_offset = config.timestamp_offset;
+        self.fast_open = config.fast_open;
+        self.timers = Timers::unset();
+        self.timers.last_received = now;
+        self.timers.last_sent = now;
+        self.rtt = RttEstimator::default();
+    }
+
     /// A connection in SYN-RECEIVED, answering `syn`, whose SYN-ACK waits in [`Self::poll_transmit`].
     pub fn accept(config: &Config, iss: SeqNumber, now: Instant, syn: &Header) -> Self {
-        let mut connection = Self::born(config, sender(config, iss), receiver(config), now);
-        connection.state = State::SynReceived;
-        connection.passive = true;
-        connection.take_syn(now, syn);
-        connection.grant_ecn(syn);
+        let mut connection = Self::default();
+        connection.accept_in_place(config, iss, now, syn);
         connection
     }
 
-    /// A connection in SYN-RECEIVED whose SYN-ACK was a cookie with number `iss`; the ACK that brought it
-    /// back is to be handled next. `syn` is what the cookie remembered.
-    pub fn accept_cookie(config: &Config, iss: SeqNumber, now: Instant, syn: &Header) -> Self {
-        let mut connection = Self::accept(config, iss, now, syn);
-        if connection.rcv.window_scaling {
+    /// [`Self::accept`] in the place of a connection that is over.
+    pub fn accept_in_place(&mut self, config: &Config, iss: SeqNumber, now: Instant, syn: &Header) {
+        self.begin(config, iss, now);
+        self.state = State::SynReceived;
+        self.passive = true;
+        self.take_syn(now, syn);
+        self.grant_ecn(syn);
+    }
+
+    /// In the place of a connection that is over one in SYN-RECEIVED whose SYN-ACK was a cookie with number `iss`; the
+    /// ACK that brought it back is to be handled next. `syn` is what the cookie remembered.
+    pub fn accept_cookie(&mut self, config: &Config, iss: SeqNumber, now: Instant, syn: &Header) {
+        self.accept_in_place(config, iss, now, syn);
+        if self.rcv.window_scaling {
             // As in the cookie's SYN-ACK.
-            connection.rcv.window_shift = window_shift(config.receive_buffer_max);
+            self.rcv.window_shift = window_shift(config.receive_buffer_max);
         }
-        connection.snd.nxt = 1;
-        connection.snd.max = 1;
-        connection
+        self.snd.nxt = 1;
+        self.snd.max = 1;
     }
 
     /// What the peer's SYN tells us: its sequence numbers, options and window.

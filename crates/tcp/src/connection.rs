@@ -5,7 +5,7 @@
 
 use crate::{
     chrono::Chrono,
-    config::{Config, SocketOptions},
+    config::SocketOptions,
     congestion::{Congestion, ecn::EcnState},
     counters::Counters,
     events::{ConnectionError, Events},
@@ -361,21 +361,5 @@ impl Connection {
         self.timers = Timers::unset();
         self.rcv.ack_now = false;
         self.rcv.duplicate_acks_owed = 0;
-    }
-
-    pub(crate) fn born(config: &Config, snd: Sender, rcv: Receiver, now: Instant) -> Self {
-        let mut connection = Self {
-            snd,
-            rcv,
-            options: config.options,
-            timestamp_offset: config.timestamp_offset,
-            fast_open: config.fast_open,
-            timers: Timers::unset(),
-            rtt: RttEstimator::default(),
-            ..Self::default()
-        };
-        connection.timers.last_received = now;
-        connection.timers.last_sent = now;
-        connection
     }
 }

@@ -79,14 +79,13 @@ impl Tcp<'_> {
             iss,
             timestamp_offset: secrets.timestamp_offset,
         };
-        let opened = self.open_passive(ip, now, &start, host, |config| {
-            let mut connection = tcp::Connection::accept(config, iss, now, syn.header);
+        let opened = self.open_passive(ip, now, &start, host, |config, connection| {
+            connection.accept_in_place(config, iss, now, syn.header);
             connection.note_handshake_mark(Ecn::from_tos(arrival.dscp_ecn));
             if matches!(verdict, Verdict::Grant | Verdict::Renew) {
                 let asked = syn.header.options.fast_open;
                 connection.tell_cookie(asked.is_some_and(|asked| asked.is_experimental()));
             }
-            connection
         });
         let Some(index) = opened else { return };
         host.on_syn(self.record(index).owner, headers_of(arrival));
@@ -188,9 +187,11 @@ impl Tcp<'_> {
             iss,
             timestamp_offset: offset,
         };
-        Ok(self.open_passive(ip, now, &start, host, |config| {
-            tcp::Connection::accept_cookie(config, iss, now, &syn)
-        }))
+        Ok(
+            self.open_passive(ip, now, &start, host, |config, connection| {
+                connection.accept_cookie(config, iss, now, &syn)
+            }),
+        )
     }
 
     /// Makes a half-open connection of the listener; `None`: there is no room, and it is counted.
@@ -200,7 +201,7 @@ impl Tcp<'_> {
         now: Instant,
         start: &Start<'_>,
         host: &mut dyn Host,
-        make: impl FnOnce(&tcp::Config) -> tcp::Connection,
+        make: impl FnOnce(&tcp::Config, &mut tcp::Connection),
     ) -> Option<u32> {
         let &Start {
             listener,
@@ -230,7 +231,7 @@ impl Tcp<'_> {
             [record.identification, _] = halves(iss.0);
             record.set_ip(incoming.ip);
             record.set(Flags::HALF_OPEN, true);
-            record.tcp = make(&config);
+            make(&config, &mut record.tcp);
         };
         let index = self
             .insert(ip, *tuple, fill)
