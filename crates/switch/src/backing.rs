@@ -73,6 +73,19 @@ pub fn bind_as(backing: BorrowedFd<'_>, address: SocketAddr, family: Family) -> 
     sys::bind(backing, &address::emit_scoped(address, family))
 }
 
+/// Gives a socket a port of the address that it is bound to: IP_BIND_ADDRESS_NO_PORT (ip(7)) has left that to connect(2). The
+/// option stays as the program set it.
+pub fn bind_port(backing: BorrowedFd<'_>, address: SocketAddr) -> Result<SocketAddr, Errno> {
+    let (level, name) = (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT);
+    let mut before = [0; size_of::<libc::c_int>()];
+    option(backing, level, name, &mut before)?;
+    set_option(backing, level, name, &libc::c_int::from(false).to_ne_bytes())?;
+    let bound = bind_freely(backing, address, family_of(backing)?);
+    set_option(backing, level, name, &before)?;
+    bound?;
+    local_of(backing)
+}
+
 /// Gives a UDP socket a peer as its family writes it.
 pub fn connect_as(backing: BorrowedFd<'_>, peer: SocketAddr, family: Family) -> Result<(), Errno> {
     let peer = match (peer.ip(), family) {

@@ -29,9 +29,9 @@ pub enum Local {
 }
 
 impl Local {
-    /// By what the kernel says of the backing socket.
+    /// By what the kernel says of the backing socket. An address without a port is that of IP_BIND_ADDRESS_NO_PORT (ip(7)).
     pub fn of(address: SocketAddr, all: &AllNetworks) -> Local {
-        if address.port() == 0 {
+        if address.port() == 0 && address.ip().is_unspecified() {
             return Local::Unbound;
         }
         match engines::owner(address.ip(), all) {

@@ -10,7 +10,7 @@ use client::{Session, Sharing, TcpSocket, route};
 use hostif::Transport;
 use rustix::io::Errno;
 
-use crate::backing::local_of;
+use crate::backing::{bind_port, local_of};
 use crate::bind::Local;
 use crate::device::Device;
 
@@ -137,10 +137,17 @@ impl Towards {
         begin: impl Fn(Arc<TcpSocket>, SocketAddr) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let (destination, backing) = (self.destination, from.backing);
+        let with_port = |local: SocketAddr| match local.port() {
+            0 => bind_port(backing, local),
+            _ => Ok(local),
+        };
         let mut local = from.local.map_or_else(|| local_of(backing), Ok)?;
+        if !local.ip().is_unspecified() {
+            local = with_port(local)?;
+        }
         let bind = |session: &Session| {
             session.bind_towards(backing, destination)?;
-            local_of(backing)
+            with_port(local_of(backing)?)
         };
         if engines.places_by_port() && local.port() == 0 {
             local = bind(engines.session(EngineIndex::FIRST)?)?;

@@ -58,8 +58,12 @@ pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
     } else {
         backing::bind_as(backing, address, socket.family())?;
     }
+    let mut address = backing::local_of(backing)?;
+    if socket.is_datagram() && address.port() == 0 {
+        address = backing::bind_port(backing, address)?;
+    }
     let bound = Bound {
-        address: backing::local_of(backing)?,
+        address,
         owner,
         place,
     };

@@ -332,43 +332,13 @@ impl Set {
         interest.mask.fetch_and(PRIVATE, Ordering::Relaxed);
     }
 
-    /// Reports up to `out.len()` ready interests and says how many. `reported` learns of each.
-    pub fn collect(
-        &self,
-        out: &mut [libc::epoll_event],
-        reported: &mut dyn FnMut(&Arc<Interest>),
-    ) -> usize {
-        let _members = self.members();
-        // What is put back during the collection waits for the next one.
-        let budget = self.ready().len();
-        let mut filled = 0;
-        for _ in 0..budget {
-            if filled == out.len() {
-                break;
-            }
-            let Some(interest) = self.ready().pop_front() else {
-                break;
-            };
-            // Before asking for events: what happens from now on queues it again.
-            interest.queued.store(false, Ordering::SeqCst);
-            if interest.removed.load(Ordering::Relaxed) {
-                continue;
-            }
-            let events = interest.due();
-            if events == 0 {
-                continue;
-            }
-            let (mask, data) = interest.wish();
-            out[filled] = libc::epoll_event { events, u64: data };
-            filled += 1;
-            if mask & ONE_SHOT != 0 {
-                interest.mask.store(mask & PRIVATE, Ordering::Relaxed);
-            } else if mask & EDGE == 0 {
-                self.enqueue(&interest);
-            }
-            reported(&interest);
+    /// Begins a collection. Nobody else registers or collects while it lives.
+    pub fn collection(&self) -> Collection<'_> {
+        Collection {
+            set: self,
+            _members: self.members(),
+            left: self.ready().len(),
         }
-        filled
     }
 
     /// Whether a collection would report something; drops what is no longer ready on the way.
@@ -469,5 +439,49 @@ fn check_exclusive(mask: u32) -> Result<(), Refused> {
         Err(Refused::Invalid)
     } else {
         Ok(())
+    }
+}
+
+/// A collection of ready interests, in as many parts as its caller wants: each interest is reported once.
+pub struct Collection<'a> {
+    set: &'a Set,
+    _members: MutexGuard<'a, Members>,
+    /// Not looked at yet. What is put back meanwhile waits for the next collection.
+    left: usize,
+}
+
+impl Collection<'_> {
+    /// Reports up to `out.len()` ready interests and says how many. `reported` learns of each.
+    pub fn fill(
+        &mut self,
+        out: &mut [libc::epoll_event],
+        reported: &mut dyn FnMut(&Arc<Interest>),
+    ) -> usize {
+        let mut filled = 0;
+        while self.left > 0 && filled < out.len() {
+            self.left -= 1;
+            let Some(interest) = self.set.ready().pop_front() else {
+                break;
+            };
+            // Before asking for events: what happens from now on queues it again.
+            interest.queued.store(false, Ordering::SeqCst);
+            if interest.removed.load(Ordering::Relaxed) {
+                continue;
+            }
+            let events = interest.due();
+            if events == 0 {
+                continue;
+            }
+            let (mask, data) = interest.wish();
+            out[filled] = libc::epoll_event { events, u64: data };
+            filled += 1;
+            if mask & ONE_SHOT != 0 {
+                interest.mask.store(mask & PRIVATE, Ordering::Relaxed);
+            } else if mask & EDGE == 0 {
+                self.set.enqueue(&interest);
+            }
+            reported(&interest);
+        }
+        filled
     }
 }

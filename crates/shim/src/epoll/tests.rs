@@ -25,7 +25,7 @@ fn new_set() -> &'static Set {
 
 fn collect(set: &Set, room: usize) -> Vec<(u64, u32)> {
     let mut out = vec![libc::epoll_event { events: 0, u64: 0 }; room];
-    let filled = set.collect(&mut out, &mut |_| {});
+    let filled = set.collection().fill(&mut out, &mut |_| {});
     out[..filled]
         .iter()
         .map(|event| (event.u64, event.events))
@@ -222,6 +222,20 @@ fn more_ready_interests_than_room_are_served_by_turns() {
         .map(|(data, _)| data)
         .collect();
     assert_eq!(order, [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn a_collection_in_two_parts_reports_each_interest_once() {
+    let set = new_set();
+    let source = Arc::new(Source(AtomicU32::new(IN)));
+    for fd in 0..3 {
+        add(set, &source, fd, IN);
+    }
+    let mut out = [libc::epoll_event { events: 0, u64: 0 }; 8];
+    let mut collection = set.collection();
+    let parts = [0..2, 2..8].map(|part| collection.fill(&mut out[part], &mut |_| {}));
+    assert_eq!(parts, [2, 1]);
+    assert_eq!(out.map(|event| event.u64)[..3], [0, 1, 2]);
 }
 
 #[test]

@@ -105,21 +105,25 @@ fn gather(set: &'static Set, epfd: RawFd, out: &mut [libc::epoll_event]) -> Resu
             spend_in_kernel(interest);
         }
     };
-    // Half of the room at most, if the kernel has something to say too: neither side starves.
-    let room = if set.has_kernel_members() {
+    let has_kernel_members = set.has_kernel_members();
+    // Half of `out` at most, if the kernel has something to say too: neither side starves.
+    let share = if has_kernel_members {
         out.len().div_ceil(2)
     } else {
         out.len()
     };
-    let mut filled = set.collect(&mut out[..room], &mut reported);
-    if set.has_kernel_members() && filled < out.len() {
-        let (engine, kernel) = out.split_at_mut(filled);
-        let count = sys::epoll_wait_now(epfd, kernel)?;
-        filled += without_duplicates(set, engine, &mut kernel[..count]);
+    let mut collection = set.collection();
+    let mut filled = collection.fill(&mut out[..share], &mut reported);
+    let mut kernels = 0;
+    if has_kernel_members && filled < out.len() {
+        kernels = sys::epoll_wait_now(epfd, &mut out[filled..])?;
+        let rest = collection.fill(&mut out[filled + kernels..], &mut reported);
+        out[filled..filled + kernels + rest].rotate_left(kernels);
+        filled += rest;
     }
-    if filled == room && filled < out.len() {
-        filled += set.collect(&mut out[filled..], &mut reported);
-    }
+    drop(collection);
+    let (engine, kernel) = out.split_at_mut(filled);
+    filled += without_duplicates(set, engine, &mut kernel[..kernels]);
     if filled == out.len() && set.has_ready() {
         // More is ready than fits here: another sleeper may have the rest.
         set.waker.wake();

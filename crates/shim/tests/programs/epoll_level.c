@@ -34,15 +34,21 @@ static int compare(const void *a, const void *b) {
     return x->data.u64 < y->data.u64 ? -1 : x->data.u64 > y->data.u64;
 }
 
-static void wait_and_say(const char *what, int epoll, int timeout_ms) {
-    struct epoll_event ready[32];
-    long count = result(what, epoll_wait(epoll, ready, 32, timeout_ms));
+enum { ROOM = 32 };
+
+static void wait_and_say_of(const char *what, int epoll, int room, int timeout_ms) {
+    struct epoll_event ready[ROOM];
+    long count = result(what, epoll_wait(epoll, ready, room, timeout_ms));
     qsort(ready, count > 0 ? (size_t)count : 0, sizeof *ready, compare);
     for (int i = 0; i < count; i++) {
         char name[32];
         snprintf(name, sizeof name, "  %d", (int)ready[i].data.u64);
         events(name, ready[i].events);
     }
+}
+
+static void wait_and_say(const char *what, int epoll, int timeout_ms) {
+    wait_and_say_of(what, epoll, ROOM, timeout_ms);
 }
 
 static void client(address_t peer) {
@@ -61,7 +67,9 @@ static void client(address_t peer) {
     wait_and_say("nothing", epoll, 0);
     step(fds[0]);
     pause_ms(100);
+    wait_and_say_of("each once, whatever the room", epoll, 2 * PAIRS, 1000);
     worked("pipe", write(tube[1], "x", 1));
+    wait_and_say_of("the pipe too", epoll, 2 * PAIRS, 1000);
     wait_and_say("all", epoll, 1000);
     struct epoll_event few[3];
     result("room for 3", epoll_wait(epoll, few, 3, 0));

@@ -20,7 +20,7 @@ use crate::relay::Step;
 use crate::stopped_call::{BLOCKED_MAX, Blocked, Call, Outcome};
 use crate::supervisor::{Served, Supervisor};
 use switch::backing;
-use switch::backing::{any_of, bind_freely, family_of_udp, local_of};
+use switch::backing::{any_of, bind_freely, bind_port, family_of_udp, local_of};
 use switch::datagram::{LOOPBACK_BROADCAST, parse};
 use switch::device::index_of;
 use switch::groups::is_about_groups;
@@ -104,7 +104,12 @@ impl Supervisor {
         }
         let cookie = crate::sys::cookie(&candidate.fd)?;
         if !self.unheard.take_bound(cookie) {
-            bind_freely(candidate.fd.as_fd(), address, family)?;
+            let backing = candidate.fd.as_fd();
+            bind_freely(backing, address, family)?;
+            let local = local_of(backing)?;
+            if local.port() == 0 {
+                bind_port(backing, local)?;
+            }
         }
         let served = self.serve(call, candidate, owner);
         if let Err(Errno::NOENT | Errno::SRCH) = served {
