@@ -1,9 +1,9 @@
 """CPython's own tests of what programs do with sockets, module by module, by an interpreter that has its `test` package."""
 
-import json
-import os
 import shutil
 import subprocess
+
+import unittests
 
 NAME = "cpython"
 QUICK = ["test_httplib", "test_ftplib", "test_smtplib", "test_poplib", "test_imaplib"]
@@ -14,7 +14,6 @@ PARTS = [
     "test_smtpd", "test_httplib", "test_httpservers", "test_ftplib", "test_smtplib", "test_poplib", "test_imaplib", "test_telnetlib",
     "test_urllib2_localnet", "test_xmlrpc", "test_docxmlrpc",
 ]
-TEST_DEADLINE_S = 20
 PART_DEADLINE_S = 240
 WAYS = ("loopback", "supervised")
 
@@ -44,39 +43,4 @@ def prepare(_folder):
 
 
 def attempt(world, part, only, decided):
-    """One process for a module: what was judged, and whether it came to its end."""
-    events = os.path.join(world.folder.name, "events")
-    names = os.path.join(world.folder.name, "names")
-    with open(names, "w") as file:
-        file.write("\n".join(only if only is not None else decided))
-    selection = ["--only" if only is not None else "--without", names] if only is not None or decided else []
-    if os.path.exists(events):
-        os.remove(events)
-    runner = os.path.join(os.path.dirname(__file__), "cpython_part.py")
-    line = [interpreter(), runner, events, str(TEST_DEADLINE_S), f"test.{part}", *selection]
-    status, printed = world.run(line, PART_DEADLINE_S, cwd=world.folder.name, told=lambda: f"{len(read(events)[0])} tests")
-    judged, running, ended = read(events)
-    if running:
-        what = "it hangs" if status is None or "Timeout (" in printed else f"the process ended ({status})"
-        judged[running] = ("fail", f"{what}\n{printed[-3000:]}")
-    elif not ended:
-        judged[f"test.{part}"] = ("skip" if "SkipTest" in printed else "fail", printed[-3000:])
-        ended = True
-    return judged, ended
-
-
-def read(path):
-    """The tests that were judged, the one that has started and not ended, and whether all have."""
-    judged, running, ended = {}, None, False
-    if os.path.exists(path):
-        for line in open(path):
-            if not line.endswith("\n"):
-                break
-            test, status, text = json.loads(line)
-            if status == "start":
-                running = test
-            elif status == "end":
-                ended = True
-            else:
-                judged[test], running = (status, text), None
-    return judged, running, ended
+    return unittests.attempt(world, interpreter(), f"test.{part}", only, decided, PART_DEADLINE_S)

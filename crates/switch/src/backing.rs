@@ -79,7 +79,12 @@ pub fn bind_port(backing: BorrowedFd<'_>, address: SocketAddr) -> Result<SocketA
     let (level, name) = (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT);
     let mut before = [0; size_of::<libc::c_int>()];
     option(backing, level, name, &mut before)?;
-    set_option(backing, level, name, &libc::c_int::from(false).to_ne_bytes())?;
+    set_option(
+        backing,
+        level,
+        name,
+        &libc::c_int::from(false).to_ne_bytes(),
+    )?;
     let bound = bind_freely(backing, address, family_of(backing)?);
     set_option(backing, level, name, &before)?;
     bound?;

@@ -174,6 +174,44 @@ fn a_program_without_an_engine_has_no_socket_where_the_engine_alone_is_wanted() 
     assert!(printed.stderr.contains("no engine"), "{}", printed.stderr);
 }
 
+/// Asks for the first socket when no descriptor is free, and again when there are some.
+const FIRST_SOCKET: &str = "
+import errno, os, resource, socket
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+held = []
+try:
+    while True: held.append(os.open('/dev/null', os.O_RDONLY))
+except OSError as error: print(errno.errorcode[error.errno])
+try: socket.socket()
+except OSError as error: print(errno.errorcode[error.errno])
+for one in held: os.close(one)
+listener = socket.create_server(('127.0.0.1', 0))
+with socket.create_connection(listener.getsockname()) as client:
+    accepted = listener.accept()[0]
+    client.send(b'x')
+    print(accepted.recv(1))
+";
+
+#[test]
+fn a_program_whose_descriptors_were_used_up_at_its_first_socket_is_served_when_it_has_some() {
+    let Some(testbed) = Testbed::new("engine-only-full") else {
+        return;
+    };
+    let inside = ["--engine-mode=inline", "--address", "10.77.0.91/24"];
+    for mode in [&["--loopback"][..], &inside] {
+        let policy = ["--policy", "engine-only"];
+        let line = [
+            &["run"],
+            mode,
+            &policy,
+            &["--", "python3", "-c", FIRST_SOCKET],
+        ]
+        .concat();
+        let printed = testkit::run(testbed.a(), shunt(), &line);
+        assert_eq!(printed.stdout, "EMFILE\nEMFILE\nb'x'\n", "{mode:?}");
+    }
+}
+
 /// The library that `shunt run` preloads.
 fn library(testbed: &Testbed) -> String {
     let words = ["run", "--", "sh", "-c", "echo $LD_PRELOAD"];

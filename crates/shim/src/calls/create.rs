@@ -1,6 +1,7 @@
 //! socket(2): which sockets the switch follows, and the first contact with the engine.
 
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::SocketKinds;
 use client::engines::{Engines, Placement};
@@ -26,6 +27,11 @@ pub fn candidate(domain: i32, kind: i32, protocol: i32) -> Option<SocketKinds> {
 /// Whether sockets of this kind are to be followed: attaches on the first question. ENETDOWN where there
 /// is no engine and the user demanded one, EPROTONOSUPPORT where he demanded one that lacks the protocol.
 pub fn attach(kinds: SocketKinds) -> Result<bool, Errno> {
+    if attached::all().is_none()
+        && let Err(errno) = spare_descriptors()
+    {
+        return without_descriptors(errno);
+    }
     match attached::attach(engines) {
         Ok(()) if attached::serve(kinds) => {
             refused::say();
@@ -53,6 +59,36 @@ pub fn attach(kinds: SocketKinds) -> Result<bool, Errno> {
             }
         }
     }
+}
+
+/// Descriptors that attaching to an engine process takes, at most.
+const ATTACHMENT_DESCRIPTORS: usize = 8;
+/// Those that an engine inside the program has too.
+const INLINE_DESCRIPTORS: usize = 32;
+
+/// Whether the process can be attached: an attempt that ends for lack of descriptors would leave it to the kernel for good.
+fn spare_descriptors() -> Result<(), Errno> {
+    let open = |_| rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
+    let count = match crate::inline::is_wanted() {
+        true => ATTACHMENT_DESCRIPTORS + INLINE_DESCRIPTORS,
+        false => ATTACHMENT_DESCRIPTORS,
+    };
+    let spare: Result<Vec<_>, Errno> = (0..count).map(open).collect();
+    spare.map(drop)
+}
+
+/// This socket is refused, or the kernel's; the next one finds its engine if there are descriptors by then.
+fn without_descriptors(errno: Errno) -> Result<bool, Errno> {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if policy().require_engine {
+        return Err(errno);
+    }
+    if !SAID.swap(true, Ordering::Relaxed) {
+        report::line(&format!(
+            "too few file descriptors are free for an engine ({errno}); using the kernel until there are more. `ulimit -n` raises the limit"
+        ));
+    }
+    Ok(false)
 }
 
 /// An engine in another program may end, with that program, before this one is attached to it: so often one is started.

@@ -1,13 +1,14 @@
-"""Runs one test module of CPython inside the interpreter under test, and writes a line for each test as it starts and ends.
+"""Runs one module of tests for unittest inside the interpreter under test, and writes a line for each test as it starts and ends.
 
-    cpython_part.py EVENTS DEADLINE_S MODULE [--only NAMES | --without NAMES]
+    unittest_part.py EVENTS DEADLINE_S MODULE [--only NAMES | --without NAMES]
 
 NAMES is a file with a test's id on each line. A test that takes longer than the deadline ends the process: it has started then,
-and not ended. Tests that want the Internet, much memory or much time are skipped, as `python -m test` skips them.
+and not ended. Tests of CPython's own that want the Internet, much memory or much time are skipped, as `python -m test` skips them.
 """
 
 import faulthandler
 import json
+import logging
 import sys
 import unittest
 
@@ -65,9 +66,12 @@ def tests_of(suite):
 
 def main():
     path, deadline, module = sys.argv[1:4]
-    from test import support
+    if module.startswith("test."):
+        from test import support
 
-    support.use_resources = []
+        support.use_resources = []
+    # Tornado's tests count lines of the log, and its own runner silences these.
+    logging.getLogger("tornado.access").setLevel(logging.CRITICAL)
     chosen = tests_of(unittest.defaultTestLoader.loadTestsFromName(module))
     if len(sys.argv) > 4:
         names = set(open(sys.argv[5]).read().splitlines())
