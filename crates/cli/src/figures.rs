@@ -218,6 +218,30 @@ pub const FIGURES: &[Figure] = &[
         "bytes",
         "Bytes copied by programs and the engine on the way in.",
     ),
+    counter(
+        ("limits", "refused_programs"),
+        "refused_programs",
+        "",
+        "Programs that were turned away because their user or all together had as many as they may.",
+    ),
+    counter(
+        ("limits", "refused_rows"),
+        "refused_rows",
+        "",
+        "Sockets, listeners and UDP ports that were refused because their user had its share.",
+    ),
+    counter(
+        ("limits", "refused_windows"),
+        "refused_windows",
+        "",
+        "Connections and UDP ports that got no windows because their user or program had its share of memory.",
+    ),
+    counter(
+        ("limits", "urgent"),
+        "urgent_notifications",
+        "",
+        "Notifications that urgent data or memory past its mark had told before their policy would have.",
+    ),
     Figure {
         scope: Scope::Engine,
         ..counter(

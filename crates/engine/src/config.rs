@@ -87,6 +87,8 @@ pub struct Limits {
     pub region: Layout,
     /// Memory of all windows of a core, above which offered windows stop growing.
     pub window_memory_bytes: u64,
+    /// Memory of the windows of one program at a core, above which it is given no more.
+    pub program_memory_bytes: u64,
     /// First and last port for connections whose program chose none.
     pub ephemeral_ports: (u16, u16),
 }
@@ -108,6 +110,7 @@ impl Default for Limits {
             sessions: 1_024,
             region: Layout::default(),
             window_memory_bytes: 4 << 30,
+            program_memory_bytes: u64::MAX,
             ephemeral_ports: stack::Config::new([0; 16]).ephemeral_ports,
         }
     }
@@ -188,7 +191,7 @@ pub struct Config {
     pub name: String,
     /// Who may connect to it, where its name is a path.
     pub access: hostif::control::SocketAccess,
-    /// What the programs of one user, who is neither root nor runs the engine, may have of sessions and descriptors, in percent.
+    /// What the programs of one user, who is neither root nor runs the engine, may have of sessions, descriptors, sockets and the memory of windows, in percent.
     pub user_share_percent: u8,
     /// The interface's name, for reports.
     pub interface: String,

@@ -218,6 +218,9 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     config.limits.region.send_window_bytes = window_bytes;
     config.limits.region.receive_window_bytes = window_bytes;
     config.limits.window_memory_bytes = arguments.window_memory_mib << 20;
+    if let Some(mib) = arguments.program_memory_mib {
+        config.limits.program_memory_bytes = mib << 20;
+    }
     config.hold_idle_latency = !arguments.allow_deep_idle;
     config.until_idle_s = arguments.until_idle;
     config.because.clone_from(&arguments.because);

@@ -275,7 +275,8 @@ impl EngineCore {
         let (sockets, mut opened) = (&mut self.layer.sockets, Vec::new());
         for backing in descriptors {
             let Some(row) = sockets.create(region, kind) else {
-                let text = "the engine's socket table is full: close sockets or raise its limits"
+                let text = "the engine's socket table is full, or this user or program has its share of it: close \
+                    sockets, or raise the limits or the share (`shunt engine --user-share`)"
                     .to_owned();
                 if opened.is_empty() {
                     return Err((Errno::NFILE, text));

@@ -111,10 +111,19 @@ impl EngineCore {
         }
     }
 
-    /// While windows take more memory than they shall, no offer grows and new ones are small.
+    /// While windows take more memory than they shall, no offer grows and new ones are small. From three quarters of it on
+    /// programs are told at once of what has come, whatever they asked for, so that they take it (urgent mode).
     fn watch_memory(&mut self) {
         let most = self.config.limits.window_memory_bytes;
-        let is_short = self.layer.sockets.regions.allocated_bytes() > most;
+        let taken = self.layer.sockets.regions.measure();
+        let is_short = taken > most;
+        let is_urgent = taken > most / 4 * 3;
+        if is_urgent != core::mem::replace(&mut self.programs.urgent_mode, is_urgent) {
+            tracing::info!(
+                is_urgent,
+                "urgent mode: no news wait while memory of windows is past its mark"
+            );
+        }
         if is_short != self.housekeeping.is_short {
             self.housekeeping.is_short = is_short;
             let ceiling = if is_short { SHORT_BYTES } else { u32::MAX };

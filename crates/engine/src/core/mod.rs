@@ -171,9 +171,15 @@ impl EngineCore {
             let Some(id) = self.layer.sockets.id(row) else {
                 continue;
             };
+            let is_urgent = core::mem::take(&mut self.layer.sockets.companion(row).is_urgent);
             for at in 0..self.layer.sockets.holders(row).len() {
                 let slot = self.layer.sockets.holders(row)[at];
-                self.programs.tell(slot, |session| session.notify(id));
+                self.programs.tell(slot, |session| {
+                    session.notify(id);
+                    if is_urgent {
+                        session.moderator.on_urgent();
+                    }
+                });
             }
             if self.layer.sockets.companion(row).signals.is_some() {
                 self.layer.sockets.signalled.push(row);

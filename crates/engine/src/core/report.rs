@@ -51,6 +51,7 @@ pub fn status(core: &EngineCore) -> Value {
         "lost_at_stopped_queue": core.layer.link.queues.lost_frames(),
         "stack_counters": counters,
         "copies": core.layer.copies().to_json(),
+        "limits": limits(core),
         "programs": core.programs.iter().filter(|session| is_program(session)).count(),
         "sockets": core.layer.sockets.count(),
         "connections": core.layer.stack.connections().count(),
@@ -63,6 +64,18 @@ pub fn status(core: &EngineCore) -> Value {
         "bytes_per_connection": size_of::<ConnectionRecord>() + size_of::<crate::sockets::rows::SocketRow>(),
         "bytes_per_listener": size_of::<ListenerRecord>(),
         "bytes_per_time_wait": size_of::<TimeWaitRecord>(),
+    })
+}
+
+/// How often a limit was met, and urgent mode.
+fn limits(core: &EngineCore) -> Value {
+    let refused = core.layer.sockets.regions.refused();
+    json!({
+        "refused_programs": core.programs.turned_away,
+        "refused_rows": refused.rows,
+        "refused_windows": refused.windows,
+        "urgent": core.programs.urgent,
+        "cores_in_urgent_mode": u64::from(core.programs.urgent_mode),
     })
 }
 
@@ -187,6 +200,7 @@ pub fn sessions(core: &EngineCore) -> Value {
             "session": session.number, "pid": session.pid, "uid": session.user.uid,
             "attached": session.rings.is_some(), "connections": kinds(Kind::Connection),
             "listeners": kinds(Kind::Listener), "prepared": session.backings.len(),
+            "memory_kib": session.rings.as_ref().map_or(0, |rings| core.layer.sockets.regions.memory_bytes(rings.region)) / 1024,
             "notify": session.moderator.policy().to_string(),
             "events": session.notifications()[0], "rings": session.notifications()[1],
         })

@@ -141,6 +141,13 @@ impl Wired {
         self.greet(side, ours)
     }
 
+    /// As [`Wired::try_attach`], for a program of that user.
+    pub fn try_attach_as(&mut self, side: usize, uid: u32) -> Result<Program, Errno> {
+        let (ours, theirs) = pair();
+        self.cores[side].programs.add(theirs, 1, uid);
+        self.greet(side, ours)
+    }
+
     /// Says hello on a channel that the engine knows.
     pub fn greet(&mut self, side: usize, control: Channel) -> Result<Program, Errno> {
         let hello = Request::Hello {

@@ -3,6 +3,7 @@
 //! nothing until then. So the work of a turn and of a sleep grows with the programs that do something.
 
 use super::Programs;
+use super::moderation::Due;
 use super::session::Session;
 use tcp::{Duration, Instant};
 
@@ -74,16 +75,19 @@ impl Programs {
     /// Puts what waits into the rings of those who are to hear of it.
     pub(crate) fn flush(&mut self, now: Instant) {
         let mut news = core::mem::take(&mut self.news);
+        let urgent_mode = self.urgent_mode;
         news.retain(|&slot| {
             let Some(session) = &mut self.slots[slot] else {
                 return false;
             };
-            let is_due = session.ring_deadline().is_some_and(|due| due <= now);
+            let deadline = session.ring_deadline();
+            let is_due = deadline.is_some_and(|due| urgent_mode || due <= now);
             let flushed = if (session.has_backlog() || is_due) && !session.is_faulty {
-                session.flush(now)
+                session.flush(now, urgent_mode)
             } else {
-                Ok(())
+                Ok(None)
             };
+            self.urgent += u64::from(flushed == Ok(Some(Due::Urgent)));
             session.has_news = session.has_backlog() || session.ring_deadline().is_some();
             let keeps = session.has_news;
             if flushed.is_err() {

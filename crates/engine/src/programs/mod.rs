@@ -53,6 +53,12 @@ pub struct Programs {
     pub closing: Vec<ProgramFd>,
     /// Files that their programs have given back, to be unmapped little by little.
     pub retired: Vec<Arc<SourceFile>>,
+    /// Memory is past its mark: no news wait.
+    pub urgent_mode: bool,
+    /// Times that news were told which their program's policy would have had wait, for reports.
+    pub urgent: u64,
+    /// Programs that were turned away, for reports.
+    pub turned_away: u64,
     /// What the loop sleeps on.
     epoll: Option<Arc<OwnedFd>>,
     /// Whose programs these are.
@@ -83,6 +89,9 @@ impl Programs {
             new: Vec::new(),
             closing: Vec::new(),
             retired: Vec::new(),
+            urgent_mode: false,
+            urgent: 0,
+            turned_away: 0,
             epoll: None,
             users,
             finished,
@@ -173,6 +182,7 @@ impl Programs {
             );
             tracing::warn!("{text}");
             turn_away(user.keep(control).as_fd(), Errno::NFILE, text);
+            self.turned_away += 1;
             return None;
         }
         let slot = match self.slots.iter().position(Option::is_none) {
@@ -187,6 +197,7 @@ impl Programs {
                     self.slots.len()
                 );
                 turn_away(user.keep(control).as_fd(), Errno::NFILE, text);
+                self.turned_away += 1;
                 return None;
             }
         };

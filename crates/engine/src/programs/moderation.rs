@@ -4,6 +4,15 @@
 use hostif::Moderation;
 use tcp::{Duration, Instant};
 
+/// Why a program is to be rung.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Its policy says so.
+    ByPolicy,
+    /// Its policy would have it wait, and urgent data or urgent mode does not.
+    Urgent,
+}
+
 /// What one session's policy has to remember.
 #[derive(Debug, Default)]
 pub struct Moderator {
@@ -13,6 +22,8 @@ pub struct Moderator {
     /// When the first of them came.
     since: Option<Instant>,
     /// There is something that does not wait.
+    is_pressing: bool,
+    /// There is urgent data, which waits for no policy.
     is_urgent: bool,
 }
 
@@ -21,7 +32,7 @@ impl Moderator {
     pub fn set(&mut self, policy: Moderation) {
         self.policy = policy;
         // What waits under another policy waits no longer.
-        self.is_urgent |= self.waiting > 0;
+        self.is_pressing |= self.waiting > 0;
     }
 
     /// The policy.
@@ -31,11 +42,16 @@ impl Moderator {
 
     /// Something that never waits: the answer to a command.
     pub fn on_completion(&mut self) {
-        self.is_urgent = true;
+        self.is_pressing = true;
     }
 
     /// The ring is full.
     pub fn on_full(&mut self) {
+        self.is_pressing = true;
+    }
+
+    /// A socket has urgent data (RFC 9293 §3.8.5): it overtakes what waits, and takes it along.
+    pub fn on_urgent(&mut self) {
         self.is_urgent = true;
     }
 
@@ -56,14 +72,21 @@ impl Moderator {
         self.since.map(|since| since + after)
     }
 
-    /// Whether it is time to ring; then everything so far is dealt with.
-    pub fn take_due(&mut self, now: Instant) -> bool {
-        let is_due = self.is_urgent
+    /// Whether it is time to ring; then everything so far is dealt with. In `urgent_mode` nothing waits.
+    pub fn take_due(&mut self, now: Instant, urgent_mode: bool) -> Option<Due> {
+        let by_policy = self.is_pressing
             || self.policy.every.is_some_and(|every| self.waiting >= every)
             || self.deadline().is_some_and(|deadline| deadline <= now);
-        if is_due {
-            (self.waiting, self.since, self.is_urgent) = (0, None, false);
+        let overtakes = self.is_urgent || (urgent_mode && self.since.is_some());
+        let due = match (by_policy, overtakes) {
+            (true, _) => Some(Due::ByPolicy),
+            (false, true) => Some(Due::Urgent),
+            (false, false) => None,
+        };
+        if due.is_some() {
+            (self.waiting, self.since) = (0, None);
+            (self.is_pressing, self.is_urgent) = (false, false);
         }
-        is_due
+        due
     }
 }

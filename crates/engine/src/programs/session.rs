@@ -1,7 +1,7 @@
 //! An attached process: its control channel, its rings, the sockets it holds.
 
 use crate::device::link::SourceFile;
-use crate::programs::moderation::Moderator;
+use crate::programs::moderation::{Due, Moderator};
 use crate::programs::users::{ProgramFd, User};
 use crate::state::rows::Held;
 use hostif::id::{IdMap, IdSet};
@@ -273,15 +273,15 @@ impl Session {
     }
 
     /// Moves what waits into the ring, as far as it goes, and rings a sleeping program. What is left
-    /// afterwards waits until the program has taken something.
+    /// afterwards waits until the program has taken something. Why it was to be rung, if it was.
     ///
     /// # Errors
     /// The program has written an impossible index.
-    pub fn flush(&mut self, now: Instant) -> Result<(), Corrupt> {
+    pub fn flush(&mut self, now: Instant, urgent_mode: bool) -> Result<Option<Due>, Corrupt> {
         self.push_completions()?;
         self.is_to_ring = false;
         let Some(rings) = &mut self.rings else {
-            return Ok(());
+            return Ok(None);
         };
         let moderator = &mut self.moderator;
         while self.completions.is_empty()
@@ -310,11 +310,12 @@ impl Session {
             self.events.pop_front();
             notice.is_queued = false;
         }
-        if moderator.take_due(now) && rings.program_word.must_ring() {
+        let due = moderator.take_due(now, urgent_mode);
+        if due.is_some() && rings.program_word.must_ring() {
             doorbell::ring(rings.program_bell.as_fd());
             rings.rung += 1;
         }
-        Ok(())
+        Ok(due)
     }
 }
 

@@ -29,7 +29,7 @@ pub struct Users {
     known: Mutex<HashMap<u32, Arc<User>>>,
     /// Descriptors that the engine may have open.
     limit: usize,
-    /// Of which, and of sessions, one user may have so much.
+    /// Of which, and of sessions, sockets and memory, one user may have so much.
     share_percent: u8,
     has_threads: bool,
 }
@@ -59,6 +59,11 @@ impl Users {
     pub fn share_of(&self, all: usize) -> usize {
         let share = all.saturating_mul(usize::from(self.share_percent));
         share.div_ceil(100).max(1)
+    }
+
+    /// As [`Self::share_of`], of bytes.
+    pub fn share_of_bytes(&self, all: u64) -> u64 {
+        (all / 100).saturating_mul(u64::from(self.share_percent))
     }
 
     /// A user by number.

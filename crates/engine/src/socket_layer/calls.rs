@@ -4,6 +4,7 @@ use super::SocketLayer;
 use crate::errno;
 use crate::kernel::sharing::Shared;
 use crate::sockets::rows::Kind;
+use crate::sockets::shares::Table;
 use core::net::SocketAddr;
 use core::sync::atomic::{Ordering, compiler_fence};
 use hostif::{Flags, ShutdownHow, SocketHeader, SocketId};
@@ -50,6 +51,13 @@ impl SocketLayer {
         if record.kind != Kind::Fresh || record.local_port == 0 {
             return Err(Errno::INVAL);
         }
+        if !self
+            .sockets
+            .regions
+            .has_room(record.region, Table::Listeners)
+        {
+            return Err(Errno::NOBUFS);
+        }
         self.sockets.must_hold(row, record.local())?;
         if self.shared.is_some() {
             self.sockets.must_listen(row)?;
@@ -81,6 +89,7 @@ impl SocketLayer {
             record.object_index = listener.index;
             record.object_generation = listener.generation;
         });
+        self.sockets.regions.take(record.region, Table::Listeners);
         self.holders
             .name_tcp(&self.stack, &self.sockets, record.local_port);
         self.apply_fast_open(row)?;
@@ -153,7 +162,7 @@ impl SocketLayer {
         self.leave_port(row);
         // It is there: its row says so.
         let _ = self.stack.stop_listening(now, listener, &mut self.sockets);
-        self.sockets.change(row, |record| record.kind = Kind::Fresh);
+        self.sockets.leave_listening(row);
         self.sockets
             .publish_accept_ready(row, AcceptReady::default());
         self.sockets.unpublish(row, Flags::LISTENING);

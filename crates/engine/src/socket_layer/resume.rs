@@ -99,7 +99,7 @@ impl SocketLayer {
             }
             _ => {
                 // Its row in the stack was being changed.
-                self.sockets.change(row, |record| record.kind = Kind::Fresh);
+                self.sockets.leave_listening(row);
                 self.sockets
                     .publish_accept_ready(row, AcceptReady::default());
                 self.sockets.fail(row, Errno::CONNRESET);

@@ -11,6 +11,7 @@ use crate::orphans::Orphans;
 use crate::programs::kept::ProgramTables;
 use crate::programs::users::{FinishedSender, Users};
 use crate::shards::owner::ShardOwner;
+use crate::sockets::shares::Bounds;
 use crate::sockets::{SocketTables, Sockets};
 use crate::stamps::Stamps;
 use crate::start_error::StartError;
@@ -80,8 +81,8 @@ impl SocketLayer {
             sockets: Sockets::new(
                 owner,
                 answers.clone(),
-                config.socket_options,
-                stack_config.receive_offer,
+                (config.socket_options, stack_config.receive_offer),
+                Bounds::new(&users, &config.limits),
                 SocketTables {
                     rows: state.sockets,
                     datagrams: state.datagrams,

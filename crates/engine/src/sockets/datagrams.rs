@@ -5,6 +5,7 @@
 
 use super::Sockets;
 use super::rows::{Kind, at};
+use super::shares::Table;
 use crate::errno;
 use crate::stamps::clock_ns;
 use crate::state::rows::Fenced;
@@ -100,6 +101,9 @@ impl Sockets {
         options: &DatagramOptions,
     ) -> Option<()> {
         let (region_number, header) = (self.row(row).region, self.row(row).header);
+        if !self.regions.has_room(region_number, Table::Datagrams) {
+            return None;
+        }
         let pair = self.regions.take_pair(region_number)?;
         let region = self.regions.find(region_number)?;
         let (send, receive) = region.window_pair(pair)?;
@@ -108,6 +112,7 @@ impl Sockets {
         region
             .socket_header(header)?
             .engine_set_windows(rings.send, rings.receive);
+        self.regions.take(region_number, Table::Datagrams);
         self.change(row, |record| {
             record.pair_plus_one = pair + 1;
             record.kind = Kind::Datagram;

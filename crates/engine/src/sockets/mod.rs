@@ -14,6 +14,7 @@ mod publish;
 pub mod region;
 mod resume;
 pub mod rows;
+pub mod shares;
 pub mod signals;
 pub mod user_buffer;
 
@@ -29,6 +30,7 @@ pub use crate::sockets::identity::Identity;
 use crate::sockets::notify::Dirty;
 use crate::sockets::region::{Regions, SMALL_BYTES};
 use crate::sockets::rows::{Kind, Marks, SocketRow, at};
+use crate::sockets::shares::{Bounds, Table};
 use crate::state::rows::{Held, HoldRow, RegionRow, Undo};
 use core::net::SocketAddr;
 use hostif::datagram::Rings;
@@ -71,6 +73,8 @@ pub struct Companion {
     offered: u32,
     /// The program waits for room in its send window.
     lacked_room: bool,
+    /// Urgent data came since its holders were told of anything.
+    pub is_urgent: bool,
     /// Who has to hear of acknowledgements: bits of [`hears_acks`].
     pub hears_acks: u8,
     /// The rings of a datagram socket.
@@ -171,8 +175,8 @@ impl Sockets {
     pub fn new(
         home: ShardOwner,
         answers: FinishedSender,
-        defaults: SocketOptions,
-        first_offer: u32,
+        (defaults, first_offer): (SocketOptions, u32),
+        bounds: Bounds,
         tables: SocketTables,
     ) -> Self {
         let rows = tables.rows;
@@ -189,7 +193,7 @@ impl Sockets {
             asked_name: None,
             free: Vec::new(),
             used: 0,
-            regions: Regions::new(core, answers, tables.regions),
+            regions: Regions::new(core, answers, tables.regions, bounds),
             signalled: Vec::new(),
             pairs: Arc::default(),
             new_windows: Vec::new(),
@@ -343,7 +347,7 @@ impl Sockets {
         let (region_number, header) = (self.row(row).region, self.row(row).header);
         let pair = match self.row(row).pair() {
             Some(pair) => pair,
-            None => self.regions.take_pair(region_number)?,
+            None => self.take_windows(region_number)?,
         };
         let region = self.regions.find(region_number)?.clone();
         let (send, receive) = region.window_pair(pair)?;
@@ -360,6 +364,15 @@ impl Sockets {
         self.new_windows
             .push((row, Some(SendWindow { region, span: send })));
         Some((receive.size, send.size))
+    }
+
+    fn take_windows(&mut self, region: u32) -> Option<u32> {
+        if !self.regions.has_room(region, Table::Connections) {
+            return None;
+        }
+        let pair = self.regions.take_pair(region)?;
+        self.regions.take(region, Table::Connections);
+        Some(pair)
     }
 
     /// The windows of a connection: for sending and for receiving.
@@ -385,6 +398,13 @@ impl Sockets {
         });
     }
 
+    /// A listener is none any more, and goes on as a socket.
+    pub fn leave_listening(&mut self, row: u32) {
+        self.change(row, |record| record.kind = Kind::Fresh);
+        let region = self.row(row).region;
+        self.regions.give_back(region, Table::Listeners);
+    }
+
     /// The socket is gone: its name becomes stale, its memory free.
     pub fn destroy(&mut self, row: u32) {
         let record = *self.row(row);
@@ -396,6 +416,9 @@ impl Sockets {
             let is_small = is_small.unwrap_or(false);
             self.regions.free_pair(record.region, pair, is_small);
             self.new_windows.push((row, None));
+        }
+        for table in record.tables().into_iter().flatten() {
+            self.regions.give_back(record.region, table);
         }
         self.regions.free_header(record.region, record.header);
         self.left_slots.extend(self.companions[at(row)].slot);

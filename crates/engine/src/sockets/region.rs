@@ -2,6 +2,7 @@
 //!
 //! A region outlives its session while sockets still use it, for a forked child may hold them.
 
+use super::shares::{Bounds, Refused, Shares, Table};
 use crate::programs::resume::Taken;
 use crate::programs::users::{Finished, FinishedSender, User};
 use crate::state::rows::{Held, RegionRow, Slot as _};
@@ -57,6 +58,8 @@ pub(super) struct Use {
     pub(super) region: u32,
     pub(super) header: u32,
     pub(super) pair: Option<u32>,
+    /// Of which tables it has a row.
+    pub(super) tables: [Option<Table>; 3],
 }
 
 /// A region and what is used of it.
@@ -71,6 +74,33 @@ pub struct SessionRegion {
     has_session: bool,
     /// The user of that session.
     user: Arc<User>,
+    /// What it has is counted.
+    is_counted: bool,
+    /// Memory that the windows took when that was measured last.
+    memory_bytes: u64,
+    /// More than one program may have.
+    is_short: bool,
+}
+
+impl SessionRegion {
+    /// Looks how much memory it takes.
+    fn measure(&mut self, shares: &mut Shares) {
+        let bytes = self.region.allocated_bytes().unwrap_or(0);
+        let before = core::mem::replace(&mut self.memory_bytes, bytes);
+        if self.is_counted {
+            shares.measured(&self.user, bytes, before);
+        }
+        let is_short = bytes > shares.bounds().program_bytes;
+        if is_short != core::mem::replace(&mut self.is_short, is_short) {
+            let (uid, region) = (self.user.uid, self.region.id());
+            tracing::warn!(
+                uid,
+                region,
+                is_short,
+                "memory of one program's windows: no new ones while it is short (`shunt engine --program-memory-mib`)"
+            );
+        }
+    }
 }
 
 /// All regions of a core by number.
@@ -80,17 +110,24 @@ pub struct Regions {
     slots: IdMap<u32, SessionRegion>,
     last: u32,
     rows: &'static mut [RegionRow],
+    shares: Shares,
 }
 
 impl Regions {
     /// No regions yet.
-    pub fn new(core: u16, answers: FinishedSender, rows: &'static mut [RegionRow]) -> Self {
+    pub fn new(
+        core: u16,
+        answers: FinishedSender,
+        rows: &'static mut [RegionRow],
+        bounds: Bounds,
+    ) -> Self {
         Self {
             core,
             answers,
             slots: IdMap::default(),
             last: 0,
             rows,
+            shares: Shares::new(bounds),
         }
     }
 
@@ -134,7 +171,10 @@ impl Regions {
                 warm: Vec::new(),
                 sockets: 0,
                 has_session,
+                is_counted: !user.is_trusted(),
                 user,
+                memory_bytes: 0,
+                is_short: false,
             },
         );
     }
@@ -175,6 +215,9 @@ impl Regions {
     pub(super) fn resume_use(&mut self, used: &[Use]) {
         let mut each: IdMap<u32, (Vec<u32>, Vec<u32>)> = IdMap::default();
         for one in used {
+            for table in one.tables.into_iter().flatten() {
+                self.take(one.region, table);
+            }
             let (headers, pairs) = each.entry(one.region).or_default();
             headers.push(one.header);
             pairs.extend(one.pair);
@@ -209,17 +252,46 @@ impl Regions {
         self.slots.get(&number).map(|slot| Arc::clone(&slot.user))
     }
 
+    /// Whether the user of a region may have one row more of a table.
+    pub fn has_room(&mut self, number: u32, table: Table) -> bool {
+        let slot = self.slots.get(&number).filter(|slot| slot.is_counted);
+        slot.is_none_or(|slot| self.shares.has_room(&slot.user, table))
+    }
+
+    /// The user of a region has one row more of a table.
+    pub fn take(&mut self, number: u32, table: Table) {
+        if let Some(slot) = self.slots.get(&number).filter(|slot| slot.is_counted) {
+            self.shares.take(&slot.user, table);
+        }
+    }
+
+    /// It has one less.
+    pub(super) fn give_back(&mut self, number: u32, table: Table) {
+        if let Some(slot) = self.slots.get(&number).filter(|slot| slot.is_counted) {
+            self.shares.give_back(&slot.user, table);
+        }
+    }
+
     /// Takes a header for a new socket.
     pub fn take_header(&mut self, number: u32) -> Option<u32> {
+        if !self.has_room(number, Table::Sockets) {
+            return None;
+        }
         let slot = self.slots.get_mut(&number)?;
         let header = slot.headers.take()?;
         slot.sockets += 1;
+        self.take(number, Table::Sockets);
         Some(header)
     }
 
     /// Takes a pair of windows, which can be used from now on.
     pub fn take_pair(&mut self, number: u32) -> Option<u32> {
         let slot = self.slots.get_mut(&number)?;
+        slot.measure(&mut self.shares);
+        if slot.is_short || (slot.is_counted && self.shares.is_short(&slot.user)) {
+            self.shares.refused.windows += 1;
+            return None;
+        }
         let pair = slot.warm.pop().or_else(|| slot.pairs.take())?;
         let (send, receive) = slot.region.window_pair(pair)?;
         let mapped = [send, receive].map(|span| slot.region.try_window(span).map(drop));
@@ -302,11 +374,27 @@ impl Regions {
         }
     }
 
-    /// Memory that all of them take now.
-    pub fn allocated_bytes(&self) -> u64 {
-        let each = self.slots.values();
-        each.map(|slot| slot.region.allocated_bytes().unwrap_or(0))
-            .sum()
+    /// Memory that all of them take now. A program or user that has more than it may is given no more windows.
+    pub fn measure(&mut self) -> u64 {
+        let mut all = 0;
+        self.shares.begin_measuring();
+        for slot in self.slots.values_mut() {
+            slot.memory_bytes = 0;
+            slot.measure(&mut self.shares);
+            all += slot.memory_bytes;
+        }
+        self.shares.end_measuring();
+        all
+    }
+
+    /// Memory that the windows of a region took when that was measured last.
+    pub fn memory_bytes(&self, number: u32) -> u64 {
+        self.slots.get(&number).map_or(0, |slot| slot.memory_bytes)
+    }
+
+    /// What users and programs were refused.
+    pub fn refused(&self) -> Refused {
+        self.shares.refused
     }
 
     /// Number of regions.

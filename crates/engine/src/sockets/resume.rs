@@ -43,6 +43,7 @@ impl Sockets {
                     region: record.region,
                     header: record.header,
                     pair: record.pair(),
+                    tables: record.tables(),
                 });
             }
         }

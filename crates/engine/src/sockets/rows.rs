@@ -1,5 +1,6 @@
 //! The engine's sockets as plain data: what must survive of a socket besides its TCP connection.
 
+use super::shares::Table;
 use crate::state::rows::{Fenced, Held};
 use bitflags::bitflags;
 use core::net::SocketAddr;
@@ -122,6 +123,18 @@ impl Fenced for SocketRow {
 }
 
 impl SocketRow {
+    /// The tables of which its user has a row by it.
+    pub fn tables(&self) -> [Option<Table>; 3] {
+        let of_kind = match self.kind {
+            Kind::Listener => Some(Table::Listeners),
+            Kind::Datagram => Some(Table::Datagrams),
+            _ => None,
+        };
+        let has_windows = self.pair_plus_one != 0 && self.kind != Kind::Datagram;
+        let of_windows = has_windows.then_some(Table::Connections);
+        [Some(Table::Sockets), of_kind, of_windows]
+    }
+
     /// Whether that holds of it.
     pub fn has(&self, mark: Marks) -> bool {
         Marks::from_bits_truncate(self.marks).contains(mark)

@@ -160,9 +160,11 @@ fn drain(end: &OwnedFd) {
 }
 
 impl Sockets {
-    /// An urgent byte was announced: SIGURG needs no O_ASYNC.
+    /// An urgent byte was announced: it overtakes moderation, and SIGURG needs no O_ASYNC.
     pub(crate) fn note_urgent(&mut self, row: u32) {
-        if let Some(pair) = &mut self.companion(row).signals {
+        let companion = self.companion(row);
+        companion.is_urgent = true;
+        if let Some(pair) = &mut companion.signals {
             pair.seen.has_urgent = true;
         }
     }

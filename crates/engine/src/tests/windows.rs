@@ -41,7 +41,7 @@ fn a_window_that_was_emptied_begins_anew() {
         wired.settle();
     }
     // 500,000 bytes have come, and yet no more than what lies between two beginnings was touched.
-    let memory = wired.cores[1].layer.sockets.regions.allocated_bytes();
+    let memory = wired.cores[1].layer.sockets.regions.measure();
     let (_, span) = far.header().windows();
     let window = far.region().window(span).unwrap();
     let mut beyond = vec![0; 400_000];

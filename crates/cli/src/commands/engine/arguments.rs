@@ -99,8 +99,8 @@ pub struct Arguments {
     /// Group of a control socket that has a path, by name or number.
     #[arg(long, value_name = "GROUP")]
     pub(super) control_group: Option<String>,
-    /// What the programs of one user may have of the engine's sessions and descriptors, in percent; of root and of who runs the
-    /// engine none or an eighth is kept back.
+    /// What the programs of one user may have of the engine's sessions, descriptors and sockets, and of the memory of windows, in
+    /// percent; of root and of who runs the engine only an eighth of the descriptors is kept back.
     #[arg(long, value_name = "PERCENT", default_value_t = engine::USER_SHARE_PERCENT, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(super) user_share: u8,
     /// Engine cores: threads that share nothing, over which connections are spread. Not with --driver tap.
@@ -120,9 +120,14 @@ pub struct Arguments {
     #[arg(long, value_name = "KIB", default_value_t = 2048, value_parser = parse_window)]
     pub(super) window_kib: u32,
     /// Memory of all windows of a core, in MiB, above which the receive windows that peers are offered stop
-    /// growing and new ones are small.
+    /// growing and new ones are small. From three quarters of it on programs are told of data at once, whatever
+    /// `shunt run --notify` says.
     #[arg(long, value_name = "MIB", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     pub(super) window_memory_mib: u64,
+    /// Memory of the windows of one program at a core, in MiB, above which it gets no new connection until it has less
+    /// [default: as much as all may have].
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    pub(super) program_memory_mib: Option<u64>,
     /// Congestion control of connections whose program sets none: reno, cubic, bbr or dctcp.
     #[arg(long, value_name = "NAME", default_value = CongestionControl::default().name(), value_parser = parse_congestion)]
     pub(super) congestion: CongestionControl,

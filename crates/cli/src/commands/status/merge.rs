@@ -15,7 +15,7 @@ pub fn status(cores: &[Value], programs: &Value) -> Value {
     for figure in of_cores.filter(|one| one.group.is_empty()) {
         whole[figure.field] = sum(cores, figure.field);
     }
-    for group in ["driver_counters", "stack_counters", "copies"] {
+    for group in ["driver_counters", "stack_counters", "copies", "limits"] {
         let of_group: Vec<Value> = cores.iter().map(|core| core[group].clone()).collect();
         let names = first[group].as_object().into_iter().flatten();
         let sums: Map<String, Value> = names
@@ -56,7 +56,7 @@ pub fn programs(cores: &[Value]) -> Value {
             whole.push(row.clone());
             continue;
         };
-        for name in ["connections", "prepared"] {
+        for name in ["connections", "prepared", "memory_kib"] {
             known[name] = sum(&[known.clone(), row.clone()], name);
         }
         let most = known["listeners"].as_u64().max(row["listeners"].as_u64());

@@ -156,6 +156,21 @@ fn warnings(status: &Value) -> String {
             "warning: {lost} lines of the engine's log were lost: nobody read them, or there was no room\n"
         );
     }
+    let limits = &status["limits"];
+    let count = |name: &str| limits[name].as_u64().unwrap_or(0);
+    let refused = ["refused_programs", "refused_rows", "refused_windows"].map(count);
+    if refused != [0; 3] {
+        text += &format!(
+            "warning: refused for the sake of others: {} programs, {} sockets, {} windows; the log says whose (--user-share, --program-memory-mib)\n",
+            refused[0], refused[1], refused[2]
+        );
+    }
+    if count("cores_in_urgent_mode") > 0 {
+        text += &format!(
+            "urgent mode: memory of windows is past its mark; told before their time {}\n",
+            count("urgent")
+        );
+    }
     let conflicts = status["stack_counters"]["ShuntArpConflicts"]
         .as_u64()
         .unwrap_or(0);

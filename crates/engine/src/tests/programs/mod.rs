@@ -8,3 +8,4 @@ mod held;
 mod hostile;
 mod moderation;
 mod orphans;
+mod shares;

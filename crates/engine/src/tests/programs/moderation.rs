@@ -113,6 +113,54 @@ fn the_answer_to_a_command_waits_for_nothing() {
 }
 
 #[test]
+fn urgent_data_overtakes_what_waits_and_takes_it_along() {
+    let mut scene = Scene::new("full,us=1000000", 64);
+    scene.send(1);
+    assert_eq!(scene.rings(), 0, "it waits");
+    let (near, header) = (&scene.near[0], scene.near[0].header());
+    let window = near.region().window(header.windows().0).unwrap();
+    window.copy_in(0, b"abX");
+    header.program_set_written(3);
+    let note = hostif::Written {
+        socket: near.id,
+        start: 0,
+        end: 3,
+        source: None,
+        mode: hostif::WriteMode::Urgent,
+        in_place: false,
+        stamps: 0,
+    };
+    scene.active.written.push(&note).unwrap();
+    scene.wired.settle();
+    assert_eq!(scene.rings(), 1);
+    let side = scene.passive.side;
+    assert_eq!(scene.wired.cores[side].programs.urgent, 1);
+    scene.wired.advance(Duration::from_ms(1_500));
+    assert_eq!(scene.rings(), 0, "it was told of everything");
+    scene.send(2);
+    assert_eq!(scene.rings(), 0, "what comes next waits again");
+}
+
+#[test]
+fn nothing_waits_while_memory_is_past_its_mark() {
+    let mut scene = Scene::new("full,us=1000000", 64);
+    scene.send(0);
+    assert_eq!(scene.rings(), 0);
+    let side = scene.passive.side;
+    scene.wired.cores[side].config.limits.window_memory_bytes = 0;
+    scene.wired.advance(Duration::from_ms(999));
+    assert_eq!(scene.rings(), 1, "before its time was up");
+    assert_eq!(scene.rung_after(), (0..CONNECTIONS).collect::<Vec<_>>());
+    let urgent = scene.wired.cores[side].programs.urgent;
+    assert_eq!(urgent, CONNECTIONS as u64 + 1);
+    scene.wired.cores[side].config.limits.window_memory_bytes = u64::MAX;
+    scene.wired.advance(Duration::from_secs(2));
+    scene.rings();
+    scene.send(0);
+    assert_eq!(scene.rings(), 0, "it is over");
+}
+
+#[test]
 fn a_policy_out_of_bounds_is_refused() {
     let mut wired = Wired::new(small_limits());
     let program = wired.attach(0);
