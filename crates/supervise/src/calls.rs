@@ -29,6 +29,7 @@ impl Supervisor {
             Some(Served::Queue(queue)) => (&queue.socket, &queue.backing),
             Some(Served::Datagrams(datagrams)) => {
                 let known = datagrams.name(is_local)?;
+                let known = self.engine_access.scoped(known, datagrams.socket.session());
                 let place = (call.arguments[1], call.arguments[2]);
                 self.tell_address(call.caller, place, known, datagrams.backing.as_fd())?;
                 return Ok(Outcome::Return(0));
@@ -51,7 +52,7 @@ impl Supervisor {
         self.tell_address(
             call.caller,
             (call.arguments[1], call.arguments[2]),
-            known,
+            self.engine_access.scoped(known, socket.session()),
             backing.as_fd(),
         )?;
         Ok(Outcome::Return(0))

@@ -1,5 +1,7 @@
 //! The way to the engines: a session with each, made when the first socket needs one, and what they own.
 
+use core::net::SocketAddr;
+
 use client::Session;
 use client::engines::{Engines, Networks};
 use rustix::io::Errno;
@@ -38,6 +40,21 @@ impl EngineAccess {
     /// As `networks`, of the engines that serve UDP, and with loopback where it is on an engine.
     pub fn datagram_networks(&self) -> Option<Networks> {
         self.engines.map(Engines::datagram_networks)
+    }
+
+    /// An address of a socket of that session as programs are told it: a link-local one with the number of the interface.
+    pub fn scoped(&self, address: SocketAddr, session: &Session) -> SocketAddr {
+        let (SocketAddr::V6(mut v6), Some(engines)) = (address, self.engines) else {
+            return address;
+        };
+        let all = engines.networks();
+        if v6.ip().is_unicast_link_local()
+            && v6.scope_id() == 0
+            && let Some(own) = all.get(engines.place_of(session).index())
+        {
+            v6.set_scope_id(own.scope_id);
+        }
+        v6.into()
     }
 
     /// Whether what the engines cannot take fails.

@@ -262,7 +262,10 @@ impl Supervisor {
         let name = (call.arguments[1], call.arguments[2]);
         let listener = self.listener.as_fd();
         let peer = match ready {
-            Ready::Engine(accepted) => accepted.peer,
+            Ready::Engine(accepted) => {
+                let session = accepted.socket.session();
+                self.engine_access.scoped(accepted.peer, session)
+            }
             Ready::Kernel(_, peer) => *peer,
         };
         if name.0 != 0 {

@@ -7,7 +7,7 @@ use switch::backing;
 
 use client::address::Family;
 use client::options::{int, refusal_if_open};
-use client::{Query, Socket};
+use client::{Query, Session, Socket};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
@@ -143,8 +143,9 @@ impl Supervisor {
             }
         };
         if option == PEER_NAME
-            && let Some(peer) = peer_of(served)
+            && let Some((peer, session)) = peer_of(served)
         {
+            let peer = self.engine_access.scoped(peer, session);
             return self.tell_peer_name(call, cookie, peer, room);
         }
         if option == ADDRESS_FORM && is_established_v6(served)? {
@@ -239,14 +240,18 @@ fn give(call: &Call, value: &[u8], room: usize) -> Result<Outcome, Errno> {
     Ok(Outcome::Return(0))
 }
 
-fn peer_of(served: &Served) -> Option<SocketAddr> {
+fn peer_of(served: &Served) -> Option<(SocketAddr, &Session)> {
     match served {
         Served::Relay(relay) => {
             let is_connected = relay.phase == Phase::Open;
-            relay.socket.peer_address().filter(|_| is_connected)
+            let peer = relay.socket.peer_address().filter(|_| is_connected)?;
+            Some((peer, relay.socket.session()))
         }
         Served::Queue(_) => None,
-        Served::Datagrams(datagrams) => datagrams.name(false).ok(),
+        Served::Datagrams(datagrams) => {
+            let peer = datagrams.name(false).ok()?;
+            Some((peer, datagrams.socket.session()))
+        }
     }
 }
 
