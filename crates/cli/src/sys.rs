@@ -271,9 +271,31 @@ impl Shared {
     }
 }
 
-/// Whether descriptors of these numbers stay open where this process executes another program.
-pub fn keep_over_exec(numbers: &[RawFd], keep: bool) {
-    let flags = if keep { 0 } else { libc::FD_CLOEXEC };
+/// Descriptors of these numbers stay open where this process executes another program.
+pub fn keep_over_exec(numbers: &[RawFd]) {
+    set_flags(numbers, 0);
+}
+
+/// Only standard input, output and errors do. Linux before 5.11 is told of each of `open`.
+pub fn close_at_exec(open: impl FnOnce() -> io::Result<Vec<RawFd>>) -> io::Result<()> {
+    let first = libc::STDERR_FILENO + 1;
+    // SAFETY: the call marks descriptors and closes none.
+    let marked = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    if marked != 0 {
+        let numbers = open()?.into_iter().filter(|number| *number >= first);
+        set_flags(&numbers.collect::<Vec<_>>(), libc::FD_CLOEXEC);
+    }
+    Ok(())
+}
+
+fn set_flags(numbers: &[RawFd], flags: libc::c_int) {
     for number in numbers {
         // SAFETY: the call takes a number; of one that is not open it says EBADF.
         unsafe { libc::fcntl(*number, libc::F_SETFD, flags) };

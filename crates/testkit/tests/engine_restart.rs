@@ -249,28 +249,174 @@ fn clients_and_server_of_redis_do_not_notice_that_the_engine_is_killed() {
     assert!(!log.contains("rror"), "{log}");
 }
 
+/// Connections at the same time, each with bytes on their way.
+const CONNECTIONS: usize = 1_000;
+
+#[test]
+fn a_thousand_connections_go_on_over_a_kill_and_an_upgrade() {
+    if !world::can_run("restart-many", &["python3"]) {
+        return;
+    }
+    let world = World::new("restart-many", Mode::Engine);
+    let script = testkit::workspace::root().join("scripts/soak.d/many.py");
+    let (script, address) = (script.display().to_string(), world.tested_address());
+    let words = ["python3", &script, "serve", &address, "9000"];
+    let mut server = world.start_tested(&words);
+    let is_ready = |server: &Program| server.stdout().contains("ready");
+    server.wait_until("server", PATIENCE, is_ready).unwrap();
+    let count = CONNECTIONS.to_string();
+    let words = ["python3", &script, "busy", &address, "9000", &count];
+    let mut clients = world.start_peer(&words);
+    let shunt = testkit::shunt().display().to_string();
+    let upgrade = || {
+        let words = [&shunt, "upgrade", "--with", &shunt, "--json"];
+        let done = finish(world.start("a", &words));
+        assert!(done.status.success(), "{done:?}");
+    };
+    let disturbances: [&dyn Fn(); 3] = [&|| {}, &|| kill_engine(&world), &upgrade];
+    for disturb in disturbances {
+        disturb();
+        let rounds = |clients: &Program| clients.stdout().lines().count();
+        // The second round from now on has begun after the disturbance.
+        let until = rounds(&clients) + 3;
+        let is_on = |clients: &Program| rounds(clients) >= until;
+        clients.wait_until("rounds", PATIENCE, is_on).unwrap();
+    }
+    let said = clients.stdout();
+    let mut lines = said.lines();
+    assert_eq!(lines.next(), Some("held"), "{said}");
+    assert!(lines.all(|line| line == count), "{said}");
+    let connections = &status(&world)["connections"];
+    assert_eq!(connections, CONNECTIONS, "{connections}");
+}
+
+/// One end of questions and answers by UDP: it answers, or asks for ever, again where nothing comes, and says how often it was
+/// answered.
+const DATAGRAMS: &str = "import itertools, socket, sys
+role, address = sys.argv[1:3]
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+if role == 'answer':
+    s.bind((address, 9000)); print('ready', flush=True)
+    while True:
+        data, peer = s.recvfrom(2048); s.sendto(b'answer ' + data, peer)
+s.connect((address, 9000)); s.settimeout(0.2)
+for n in itertools.count():
+    question = b'%d ' % n * 50; got = None
+    while got != b'answer ' + question:
+        s.send(question)
+        try: got = s.recv(2048)
+        except TimeoutError: pass
+    print(n, flush=True)";
+
+/// Datagrams go both ways, with the tested program at either end, while the engine is killed.
+fn datagrams_go_on(test: &str, way: Mode) {
+    if !world::can_run(test, &["python3"]) {
+        return;
+    }
+    let world = World::new(test, way);
+    let start = |is_tested: bool, words: &[&str]| match is_tested {
+        true => world.start_tested(words),
+        false => world.start_peer(words),
+    };
+    for tested_answers in [true, false] {
+        let address = match tested_answers {
+            true => world.tested_address(),
+            false => world.peer_address(),
+        };
+        let words = ["python3", "-c", DATAGRAMS, "answer", &address];
+        let mut answers = start(tested_answers, &words);
+        let is_ready = |one: &Program| one.stdout().contains("ready");
+        answers.wait_until("server", PATIENCE, is_ready).unwrap();
+        let words = ["python3", "-c", DATAGRAMS, "ask", &address];
+        let mut asks = start(!tested_answers, &words);
+        for _ in 0..3 {
+            let until = asks.stdout().lines().count() + 20;
+            let is_on = |asks: &Program| asks.stdout().lines().count() >= until;
+            asks.wait_until("answers", PATIENCE, is_on).unwrap();
+            kill_engine(&world);
+        }
+        let until = asks.stdout().lines().count() + 20;
+        let is_on = |asks: &Program| asks.stdout().lines().count() >= until;
+        asks.wait_until("answers", PATIENCE, is_on).unwrap();
+        assert!(
+            answers.try_wait().unwrap().is_none(),
+            "{}",
+            answers.stderr()
+        );
+    }
+}
+
+#[test]
+fn datagrams_go_on_while_the_engine_is_killed() {
+    datagrams_go_on("restart-udp", Mode::Engine);
+}
+
+#[test]
+fn datagrams_of_a_supervised_program_go_on_while_the_engine_is_killed() {
+    datagrams_go_on("restart-udp-supervised", Mode::Supervised);
+}
+
+/// Says when its connection is reset.
+const WAITER: &str = "import socket, sys
+role, address = sys.argv[1:3]
+if role == 'listen':
+    listener = socket.create_server((address, 9000)); print('ready', flush=True); s, _ = listener.accept()
+else:
+    s = socket.create_connection((address, 9000))
+print('up', flush=True)
+try: print('received', s.recv(1))
+except ConnectionResetError: print('reset')";
+
+#[test]
+fn programs_and_peers_of_a_service_that_is_given_up_hear_a_reset() {
+    if !world::can_run("restart-reset", &["python3"]) {
+        return;
+    }
+    let world = World::new("restart-reset", Mode::Engine);
+    let address = world.tested_address();
+    let mut server = world.start_tested(&["python3", "-c", WAITER, "listen", &address]);
+    let is_ready = |server: &Program| server.stdout().contains("ready");
+    server.wait_until("server", PATIENCE, is_ready).unwrap();
+    let mut peer = world.start_peer(&["python3", "-c", WAITER, "connect", &address]);
+    for end in [&mut server, &mut peer] {
+        end.wait_until("connection", PATIENCE, |end| end.stdout().contains("up"))
+            .unwrap();
+    }
+    kill_until_given_up(&world);
+    let log = world.engine.as_ref().unwrap().stderr();
+    assert!(log.contains("1 connections that no engine serves"), "{log}");
+    for end in [server, peer] {
+        let done = finish(end);
+        assert!(done.stdout.contains("reset"), "{done:?} {log}");
+    }
+}
+
 #[test]
 fn an_engine_that_does_not_live_is_given_up() {
     let world = World::new("restart-again", Mode::Engine);
-    let mut engine = world.engine.as_ref().map(Program::pid).unwrap();
-    let keeper = engine;
-    for _ in 0..4 {
-        let is_next = || {
-            let serving = testkit::serving(keeper);
-            serving != engine && serving != keeper || !lives(keeper)
-        };
-        wait_for("the next engine", PATIENCE, is_next);
-        engine = testkit::serving(keeper);
-        if !lives(keeper) {
-            break;
-        }
-        if let Some(pid) = Pid::from_raw(i32::try_from(engine).unwrap()) {
-            let _ = kill_process(pid, Signal::KILL);
-        }
-    }
-    wait_for("the end", PATIENCE, || !lives(keeper));
+    kill_until_given_up(&world);
     let log = world.engine.as_ref().unwrap().stderr();
     assert!(log.contains("giving up"), "{log}");
+}
+
+/// Kills each engine as soon as it goes on, until there is no next one: on a busy machine one or the other lives too long to count.
+fn kill_until_given_up(world: &World) {
+    const MOST: usize = 40;
+    let engine = world.engine.as_ref().unwrap();
+    let keeper = engine.pid();
+    for restart in 0..MOST {
+        let next = format!("another one goes on (restart {restart})");
+        wait_for("the next engine, or none", PATIENCE, || {
+            restart == 0 || engine.stderr().contains(&next) || !lives(keeper)
+        });
+        if !lives(keeper) {
+            return;
+        }
+        // One that has said so is the keeper's only child.
+        let serving = i32::try_from(testkit::serving(keeper)).unwrap();
+        kill_process(Pid::from_raw(serving).unwrap(), Signal::KILL).unwrap();
+    }
+    panic!("{}", engine.stderr());
 }
 
 /// Whether a process is there, and no zombie.

@@ -54,7 +54,7 @@ pub fn status(core: &EngineCore) -> Value {
         "limits": limits(core),
         "programs": core.programs.iter().filter(|session| is_program(session)).count(),
         "sockets": core.layer.sockets.count(),
-        "connections": core.layer.stack.connections().count(),
+        "connections": core.layer.stack.connection_names().count(),
         "listeners": core.layer.stack.listeners().count(),
         "time_waits": core.layer.stack.time_waits().count(),
         "datagram_sockets": core.layer.stack.udp_sockets(),

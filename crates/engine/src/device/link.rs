@@ -64,13 +64,12 @@ pub struct Link {
 impl Link {
     /// A link over `driver` for sockets in `rows` rows.
     pub fn new(driver: Box<dyn Driver>, rows: usize, loopback: InterfaceId) -> Self {
-        let mut sources = Vec::new();
-        sources.resize_with(rows, || None);
         let aligner = Aligner::new(driver.caps().align);
         Self {
             aligner,
             driver,
-            sources,
+            // Room for all, which costs no memory before it is used.
+            sources: Vec::with_capacity(rows),
             tickets: Tickets::default(),
             loopback: Loopback::new(loopback),
             read_bytes: 0,
@@ -83,10 +82,13 @@ impl Link {
 
     /// Sets or forgets the send window of a socket.
     pub fn set_window(&mut self, row: u32, window: Option<SendWindow>) {
-        if let Some(slot) = usize::try_from(row)
-            .ok()
-            .and_then(|row| self.sources.get_mut(row))
-        {
+        let Ok(row) = usize::try_from(row) else {
+            return;
+        };
+        if self.sources.len() <= row && row < self.sources.capacity() {
+            self.sources.resize_with(row + 1, || None);
+        }
+        if let Some(slot) = self.sources.get_mut(row) {
             *slot = window.map(|window| Source {
                 window,
                 files: FileRanges::default(),

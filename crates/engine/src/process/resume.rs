@@ -10,6 +10,7 @@ use rustix::fd::{OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashSet;
+use std::io;
 use std::time::{Duration, Instant as StdInstant};
 use tcp::Instant;
 
@@ -107,7 +108,7 @@ impl Before {
         tracing::info!(
             "going on with {} programs and {} connections, {pause_us} µs after the end of the engine before",
             core.programs.iter().count(),
-            core.layer.stack.connections().count(),
+            core.layer.stack.connection_names().count(),
         );
     }
 }
@@ -133,22 +134,34 @@ pub fn clock_ns() -> u64 {
     part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
 }
 
-/// The numbers of all descriptors of this process.
-pub fn open_descriptors() -> Result<Vec<RawFd>, Errno> {
-    let folder = rustix::fs::open(
-        "/proc/self/fd",
-        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )?;
-    let own = rustix::fd::AsRawFd::as_raw_fd(&folder);
-    let entries = rustix::fs::Dir::read_from(&folder)?;
-    let numbers = entries.filter_map(|entry| {
-        let entry = entry.ok()?;
-        entry.file_name().to_str().ok()?.parse().ok()
-    });
-    let mut numbers: Vec<RawFd> = numbers.filter(|number| *number != own).collect();
-    numbers.sort_unstable();
-    // The folder was opened twice to be read: what is closed by now is none.
-    numbers.retain(|number| crate::state::is_open(*number));
-    Ok(numbers)
+/// The numbers of all descriptors of this process, in their order.
+///
+/// # Errors
+/// proc(5) is not there.
+pub fn open_descriptors() -> io::Result<Vec<RawFd>> {
+    // The kernel makes an entry for each that /proc/self/fd lists: 2.5 µs a descriptor. To ask for a number takes 0.2 µs.
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+    let size = size.and_then(|size| size.trim().parse::<RawFd>().ok());
+    let size = size.ok_or(io::ErrorKind::InvalidData)?;
+    Ok((0..size)
+        .filter(|number| crate::state::is_open(*number))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::AsRawFd as _;
+
+    #[test]
+    fn every_open_descriptor_is_listed_and_no_closed_one() {
+        let low = std::fs::File::open("/dev/null").unwrap();
+        let high = rustix::io::fcntl_dupfd_cloexec(&low, 900).unwrap();
+        let [low_number, high_number] = [low.as_raw_fd(), high.as_raw_fd()];
+        let open = open_descriptors().unwrap();
+        assert!(open.is_sorted() && open.contains(&low_number) && open.contains(&high_number));
+        drop(high);
+        assert!(!open_descriptors().unwrap().contains(&high_number));
+    }
 }

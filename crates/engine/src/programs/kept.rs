@@ -5,8 +5,7 @@ use super::Programs;
 use super::session::{BACKINGS_MAX, FILES_MAX};
 use crate::device::link::SourceFile;
 use crate::programs::users::ProgramFd;
-use crate::state::rows::{EngineRow, HandleRow, Held, SessionRow, Slot as _};
-use core::sync::atomic::{Ordering, compiler_fence};
+use crate::state::rows::{EngineRow, HandleRow, Held, SessionRow, Slot as _, fence};
 use hostif::Moderation;
 use hostif::id::IdMap;
 use std::sync::Arc;
@@ -47,13 +46,13 @@ impl Handles {
         self.free.len() + (self.rows.len() - self.used)
     }
 
-    fn put(&mut self, slot: usize, handle: u32, descriptor: &ProgramFd, is_file: bool) {
+    fn put(&mut self, slot: usize, handle: u32, file: Held, is_file: bool) {
         let row = HandleRow {
             used: 1,
             slot: number(slot),
             handle,
             is_file: u32::from(is_file),
-            file: Held::of(&**descriptor),
+            file,
         };
         let index = self.free.pop().or_else(|| {
             (self.used < self.rows.len()).then(|| {
@@ -78,10 +77,14 @@ impl Handles {
     pub(super) fn resume(&mut self, mut keep: impl FnMut(&HandleRow) -> bool) {
         for index in 0..self.rows.len() {
             let row = self.rows[index];
+            // What is beyond was never used: places are given out from the first on, and no handle is 0.
+            if row.handle == 0 {
+                break;
+            }
+            self.used = index + 1;
             if row.used != 1 {
                 continue;
             }
-            self.used = index + 1;
             if keep(&row) {
                 self.known.insert(key(row.slot, row.handle), index);
             } else {
@@ -137,7 +140,7 @@ impl Programs {
         row.pid = session.pid;
         let (program_bell, engine_bell) = rings.bells();
         (row.program_bell, row.engine_bell) = (program_bell, engine_bell);
-        compiler_fence(Ordering::SeqCst);
+        fence();
         row.region = rings.region;
     }
 
@@ -154,7 +157,7 @@ impl Programs {
         if let Some(row) = self.rows.get_mut(slot) {
             row.owes_answer = owes.into();
         }
-        compiler_fence(Ordering::SeqCst);
+        fence();
     }
 
     /// A command is about to be carried out.
@@ -163,9 +166,9 @@ impl Programs {
         let rings = session.and_then(|session| session.rings.as_ref());
         if let (Some(rings), Some(row)) = (rings, self.rows.get_mut(slot)) {
             row.told = rings.told();
-            compiler_fence(Ordering::SeqCst);
+            fence();
             row.command = rings.commands.position();
-            compiler_fence(Ordering::SeqCst);
+            fence();
         }
     }
 
@@ -184,7 +187,7 @@ impl Programs {
         if pushed.is_err() {
             self.fault(slot, "a completion index that cannot be");
         }
-        compiler_fence(Ordering::SeqCst);
+        fence();
         if let Some(row) = self.rows.get_mut(slot) {
             row.accepted = 0;
         }
@@ -222,7 +225,8 @@ impl Programs {
         let first = session.next_handle;
         for descriptor in descriptors {
             let handle = session.take_handle();
-            self.handles.put(slot, handle, &descriptor, false);
+            self.handles
+                .put(slot, handle, Held::of(&*descriptor), false);
             session.backings.insert(handle, descriptor);
         }
         Some(first)
@@ -235,7 +239,7 @@ impl Programs {
             return None;
         }
         let handle = session.take_handle();
-        self.handles.put(slot, handle, &file, true);
+        self.handles.put(slot, handle, Held::of(&*file), true);
         session
             .files
             .insert(handle, Arc::new(SourceFile::new(file)));
@@ -258,6 +262,54 @@ impl Programs {
         let all = session.backings.keys().chain(session.files.keys());
         for handle in all {
             self.handles.remove(number(slot), *handle);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::rows::crash;
+    use std::io::{stderr, stdin, stdout};
+    use zerocopy::FromZeros as _;
+
+    #[test]
+    fn handles_are_found_whole_and_once_wherever_their_engine_ends() {
+        let [first, second, third] = [Held::of(&stdin()), Held::of(&stdout()), Held::of(&stderr())];
+        for n in 0.. {
+            let mut handles = Handles::new(vec![HandleRow::new_zeroed(); 3].leak());
+            handles.put(0, 1, first, false);
+            handles.put(1, 1, second, false);
+            handles.remove(0, 1);
+            let crashed = crash::during(n, || {
+                handles.put(2, 7, third, true);
+                handles.remove(1, 1);
+                handles.put(0, 2, first, false);
+            });
+            let mut found = Vec::new();
+            let mut next = Handles::new(handles.rows);
+            next.resume(|row| {
+                found.push((row.slot, row.handle, row.is_file, row.file));
+                true
+            });
+            let all = [(1, 1, 0, second), (2, 7, 1, third), (0, 2, 0, first)];
+            assert!(found.iter().all(|row| all.contains(row)), "{n} {found:?}");
+            assert!(
+                !found.is_empty() && found.len() <= 2 + usize::from(crashed),
+                "{n}"
+            );
+            let mut each = found.clone();
+            each.dedup();
+            assert_eq!(each, found, "{n}");
+            // Each place is taken or can be.
+            assert_eq!(next.room() + found.len(), 3, "{n}");
+            for number in 0..next.room() {
+                next.put(5, u32::try_from(number).unwrap() + 1, third, true);
+            }
+            assert!(next.rows.iter().all(|row| row.used == 1), "{n}");
+            if !crashed {
+                return assert_eq!(found.len(), 2);
+            }
         }
     }
 }

@@ -31,8 +31,7 @@ impl SocketLayer {
 
     /// Connections whose sockets were not told their names yet.
     fn adopt_connections(&mut self, now: Instant) {
-        let all = self.stack.connections();
-        let all: Vec<_> = all.map(|one| (one.connection, one.owner)).collect();
+        let all: Vec<_> = self.stack.connection_names().collect();
         for (connection, owner) in all {
             let row = self.sockets.row_of(owner);
             match row.map(|row| (row, self.sockets.row(row).kind)) {

@@ -61,9 +61,13 @@ impl Holds {
     pub(super) fn found(&mut self) -> Vec<HoldRow> {
         let mut found = Vec::new();
         for (index, row) in (0..).zip(self.rows.iter()) {
+            // What is beyond was never used: places are given out from the first on, and no generation is 0.
+            if row.generation == 0 {
+                break;
+            }
+            self.used = index + 1;
             if row.used == 1 {
                 self.known.insert(key(row.row, row.slot), index);
-                self.used = index + 1;
                 found.push(*row);
             }
         }
@@ -140,5 +144,46 @@ impl Sockets {
     pub(crate) fn take_backing(&mut self, row: u32) -> Option<ProgramFd> {
         self.rows[at(row)].backing = Held::default();
         self.companions[at(row)].backing.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::rows::crash;
+    use zerocopy::FromZeros as _;
+
+    #[test]
+    fn holders_are_found_whole_and_once_wherever_their_engine_ends() {
+        for n in 0.. {
+            let mut holds = Holds::new(vec![HoldRow::new_zeroed(); 3].leak());
+            holds.insert(4, 1, 1);
+            holds.insert(5, 1, 2);
+            holds.remove(4, 1);
+            let crashed = crash::during(n, || {
+                holds.insert(6, 3, 3);
+                holds.remove(5, 2);
+                holds.insert(7, 2, 1);
+            });
+            let mut next = Holds::new(holds.rows);
+            let found = next.found();
+            let found: Vec<_> = found
+                .iter()
+                .map(|one| (one.row, one.generation, one.slot))
+                .collect();
+            let all = [(5, 1, 2), (6, 3, 3), (7, 2, 1)];
+            assert!(found.iter().all(|one| all.contains(one)), "{n} {found:?}");
+            assert_eq!(next.known.len(), found.len(), "{n} {found:?}");
+            for slot in 10.. {
+                if next.rows.iter().all(|row| row.used == 1) {
+                    break;
+                }
+                assert!(slot < 13, "{n}: each place is taken or can be");
+                next.insert(9, 1, slot);
+            }
+            if !crashed {
+                return assert_eq!(found.len(), 2);
+            }
+        }
     }
 }

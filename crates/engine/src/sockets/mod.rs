@@ -134,6 +134,7 @@ pub struct Sockets {
     undo: &'static mut Undo<SocketRow>,
     undo_datagram: &'static mut Undo<DatagramRow>,
     holds: Holds,
+    /// Of the rows that were ever used.
     companions: Vec<Companion>,
     /// By their backing sockets.
     identities: Identities,
@@ -180,15 +181,14 @@ impl Sockets {
         tables: SocketTables,
     ) -> Self {
         let rows = tables.rows;
-        let mut companions = Vec::new();
-        companions.resize_with(rows.len(), Companion::default);
         let core = home.core();
         Self {
             core,
             home,
             defaults,
             dirty: Dirty::new(rows.len()),
-            companions,
+            // Room for all, which costs no memory before it is used.
+            companions: Vec::with_capacity(rows.len()),
             identities: Identities::default(),
             asked_name: None,
             free: Vec::new(),
@@ -305,6 +305,7 @@ impl Sockets {
         }
         let header = self.regions.take_header(region)?;
         let row = self.free.pop().unwrap_or_else(|| {
+            self.companions.push(Companion::default());
             self.used += 1;
             self.used - 1
         });

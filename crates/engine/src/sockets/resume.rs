@@ -32,6 +32,7 @@ impl Sockets {
                 break;
             }
             self.used = row + 1;
+            self.companions.push(Companion::default());
             if self.row(row).kind != Kind::Free {
                 self.resume_row(row, taken, holds_still);
             }

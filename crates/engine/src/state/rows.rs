@@ -8,6 +8,49 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use rustix::fd::{AsRawFd, RawFd};
 use zerocopy::{FromBytes, FromZeros, Immutable, KnownLayout};
 
+/// What is stored before is stored before what follows: between the two whoever goes on may find the rows.
+#[inline]
+pub(crate) fn fence() {
+    compiler_fence(Ordering::SeqCst);
+    #[cfg(test)]
+    crash::pass();
+}
+
+/// An engine that ends at a store that was chosen before.
+#[cfg(test)]
+pub(crate) mod crash {
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+    thread_local! {
+        static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+
+    struct Crash;
+
+    /// Acts, up to fence `n` of this thread, counted from 0. Whether it has come so far, and has ended there.
+    pub(crate) fn during(n: u32, act: impl FnOnce()) -> bool {
+        LEFT.set(Some(n));
+        let ended = catch_unwind(AssertUnwindSafe(act));
+        LEFT.set(None);
+        match ended {
+            Ok(()) => false,
+            Err(reason) if reason.is::<Crash>() => true,
+            Err(reason) => resume_unwind(reason),
+        }
+    }
+
+    pub(super) fn pass() {
+        match LEFT.get() {
+            Some(0) => {
+                LEFT.set(None);
+                resume_unwind(Box::new(Crash));
+            }
+            left => LEFT.set(left.map(|left| left - 1)),
+        }
+    }
+}
+
 /// A descriptor in a row: its number plus one; 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
@@ -33,19 +76,20 @@ pub trait Slot: Copy + FromZeros {
     fn used_mut(&mut self) -> &mut u32;
 
     /// Makes the row.
-    fn put(&mut self, value: Self) {
+    fn put(&mut self, mut value: Self) {
         self.clear();
+        // No store of the copy says that the row is there.
+        *value.used_mut() = 0;
         *self = value;
-        *self.used_mut() = 0;
-        compiler_fence(Ordering::SeqCst);
+        fence();
         *self.used_mut() = 1;
-        compiler_fence(Ordering::SeqCst);
+        fence();
     }
 
     /// The row goes.
     fn clear(&mut self) {
         *self.used_mut() = 0;
-        compiler_fence(Ordering::SeqCst);
+        fence();
     }
 }
 
@@ -171,14 +215,14 @@ impl<T: Fenced> Undo<T> {
         // While this is written the row is whole, and nobody asks for it.
         self.row = *row;
         self.index_plus_one = index.wrapping_add(1);
-        compiler_fence(Ordering::SeqCst);
+        fence();
         *row.sequence_mut() |= 1;
-        compiler_fence(Ordering::SeqCst);
+        fence();
         let result = change(row);
-        compiler_fence(Ordering::SeqCst);
+        fence();
         let sequence = row.sequence_mut();
         *sequence = (*sequence | 1).wrapping_add(1);
-        compiler_fence(Ordering::SeqCst);
+        fence();
         result
     }
 
@@ -197,7 +241,7 @@ impl<T: Fenced> Undo<T> {
         *before.sequence_mut() = sequence;
         // Whoever is stopped in here finds the row as interrupted as it was.
         *row = before;
-        compiler_fence(Ordering::SeqCst);
+        fence();
         *row.sequence_mut() = sequence.wrapping_add(1);
     }
 }
@@ -236,6 +280,59 @@ mod tests {
         undo.roll_back(&mut rows);
         assert_eq!(rows[1].both, [3, 3]);
         assert!(rows[1].sequence.is_multiple_of(2));
+    }
+
+    #[test]
+    fn a_change_has_happened_or_not_wherever_its_engine_ends_and_the_one_that_undoes_it() {
+        let row = |both| Pair { sequence: 4, both };
+        for (n, m) in (0..8).flat_map(|n| (0..4).map(move |m| (n, m))) {
+            let mut rows = [row([1, 1]), row([2, 2])];
+            let mut undo = Undo {
+                index_plus_one: 0,
+                reserved: 0,
+                row: row([0, 0]),
+            };
+            undo.change(0, &mut rows[0], |row| row.both = [5, 5]);
+            let crashed = crash::during(n, || {
+                undo.change(1, &mut rows[1], |row| {
+                    row.both[0] = 3;
+                    fence();
+                    row.both[1] = 3;
+                });
+            });
+            crash::during(m, || undo.roll_back(&mut rows));
+            undo.roll_back(&mut rows);
+            assert_eq!(rows[0].both, [5, 5], "{n} {m}");
+            let [old, new] = [[2, 2], [3, 3]];
+            assert!(
+                rows[1].both == new || crashed && rows[1].both == old,
+                "{n} {m} {rows:?}"
+            );
+            assert!(
+                rows.iter().all(|row| row.sequence.is_multiple_of(2)),
+                "{n} {m}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_row_is_there_as_a_whole_or_not_at_all_wherever_its_engine_ends() {
+        let whole = |number| HoldRow {
+            used: 1,
+            row: number,
+            generation: number,
+            slot: number,
+        };
+        for n in 0..8 {
+            let mut row = HoldRow::new_zeroed();
+            crash::during(n, || {
+                row.put(whole(1));
+                row.put(whole(2));
+                row.clear();
+            });
+            let is_whole = row.row == row.generation && row.generation == row.slot;
+            assert!(row.used == 0 || is_whole, "{n} {row:?}");
+        }
     }
 
     #[test]

@@ -92,6 +92,15 @@ impl Stack<'_> {
             })
     }
 
+    /// The name of each connection and the host's token: what to look at all of them for, where the figures are not asked for.
+    pub fn connection_names(&self) -> impl Iterator<Item = (ConnectionId, u64)> {
+        let used = &self.tcp.connections[..at(*self.tcp.connections_used)];
+        (0..)
+            .zip(used)
+            .filter(|(_, record)| record.has(Flags::USED))
+            .map(|(index, record)| (record.id(index), record.owner))
+    }
+
     /// All connections.
     pub fn connections(&self) -> impl Iterator<Item = ConnectionRow> {
         let used = &self.tcp.connections[..at(*self.tcp.connections_used)];

@@ -5,6 +5,7 @@
 //! It has one thread, waits for signals, and does nothing else: it reads nothing that a program or a peer has written. It
 //! gives up no right, since the next engine needs them to begin.
 
+mod given_up;
 mod replace;
 
 use std::ffi::OsString;
@@ -51,11 +52,11 @@ pub fn is_for(arguments: &Arguments) -> bool {
 pub fn begin(arguments: &Arguments) -> anyhow::Result<Role> {
     confine::be_undumpable();
     let role = match replace::taken_over()? {
-        Some(keeper) => keeper.keep(),
+        Some(keeper) => keeper.keep(arguments),
         None => {
             checks::check_addresses(arguments.own_addresses(), &arguments.gateway)?;
             let (claims, keeper) = take_place(arguments)?;
-            let role = keeper.keep();
+            let role = keeper.keep(arguments);
             if matches!(role, Ok(Role::Engine(..))) {
                 // They are the keeper's, with which this process shares them.
                 std::mem::forget(claims);
@@ -142,7 +143,7 @@ impl Keeper {
     }
 
     /// One engine after the other.
-    fn keep(mut self) -> anyhow::Result<Role> {
+    fn keep(mut self, arguments: &Arguments) -> anyhow::Result<Role> {
         loop {
             let begun = Instant::now();
             let engine = sys::start_beside(&self.signals).context("starting the engine")?;
@@ -158,13 +159,21 @@ impl Keeper {
                 self.why = Some(
                     "the build that was to take this one's place did not live: going on".to_owned(),
                 );
-                self.execute(&format!("/proc/self/fd/{before}"), None)?;
+                let failed = self.execute(&format!("/proc/self/fd/{before}"), None);
+                self.reset_connections(arguments);
+                failed?;
                 bail!("the build before cannot be started again");
             }
             self.kept.goes_on = true;
             match end {
                 End::Orderly(code) => return Ok(Role::Keeper(ExitCode::from(code))),
-                End::Crash(how) => self.note_crash(&how, is_short)?,
+                End::Crash(how) => {
+                    let noted = self.note_crash(&how, is_short);
+                    if noted.is_err() {
+                        self.reset_connections(arguments);
+                    }
+                    noted?;
+                }
                 End::Replaced(replacement) => {
                     self.kept.history.last_s = Some(seconds());
                     self.replace(&replacement);

@@ -197,14 +197,14 @@ impl Keeper {
             history: told,
         };
         let open = engine::open_descriptors().context("listing descriptors")?;
-        sys::keep_over_exec(&open, true);
+        sys::keep_over_exec(&open);
         self.signals.let_go();
         let error = Command::new(path)
             .arg0("shunt")
             .args(&self.words)
             .env(VARIABLE, serde_json::to_string(&legacy)?)
             .exec();
-        sys::keep_over_exec(&open, false);
+        sys::close_at_exec(|| Ok(open)).context("marking descriptors")?;
         Err(error).with_context(|| format!("executing {path}"))
     }
 }
@@ -216,13 +216,7 @@ pub(super) fn taken_over() -> anyhow::Result<Option<Keeper>> {
     };
     let signals = sys::hold_signals_back().context("holding signals back")?;
     let legacy: Legacy = serde_json::from_slice(text.as_bytes()).context(VARIABLE)?;
-    let open = engine::open_descriptors().context("listing descriptors")?;
-    let standard = |number: &RawFd| *number <= 2;
-    let open: Vec<RawFd> = open
-        .into_iter()
-        .filter(|number| !standard(number))
-        .collect();
-    sys::keep_over_exec(&open, false);
+    sys::close_at_exec(engine::open_descriptors).context("marking descriptors")?;
     let number = |name: &str| legacy.history.get(name).copied();
     let count = |name: &str| number(name).and_then(|count| u32::try_from(count).ok());
     let history = History {
