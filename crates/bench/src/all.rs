@@ -30,7 +30,7 @@ use report::{Report, Row, Section};
 /// Everything in one run and on one page: ours, the kernel's, their ratio, what a paper measured, this machine's limit
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  shunt bench all --quick --report page.html    three minutes or so on two processors
+  shunt bench all --quick --report page.html    six minutes or so on two processors
   shunt bench all --report page.html            more rows and longer runs
   shunt bench all --only latency,cpu --json
 
@@ -151,6 +151,9 @@ fn of_rows(part: Part, found: &micro::report::Report, limits: &Limits) -> Sectio
     section
         .conditions
         .extend(found.notes.iter().map(|note| (*note).to_owned()));
+    if part == Part::Trading {
+        section.conditions.extend(paper::of_trading());
+    }
     let mut above = "";
     for row in &found.rows {
         // What is indented belongs to the row above it.

@@ -21,6 +21,7 @@ use crate::{
   shunt bench tcp --quick
   shunt bench mover --quick
   shunt bench overload
+  shunt bench left --quick                    what is left to other programs; calls, response, notify, matrix, trading
   shunt bench apps --only nginx,redis --runs 7 --json
 
 Exit status: 0 measured, 1 a run failed, 2 wrong usage, 130 interrupted.")]
@@ -46,6 +47,18 @@ enum Benchmark {
     Connect(micro::Arguments),
     /// Processor time: a program's calls with an engine, an idle engine, how fast that wakes.
     Cpu(micro::Arguments),
+    /// Single calls: send, receive, make and close a socket, beside an engine and with one inside.
+    Calls(micro::Arguments),
+    /// Response time over the number of clients, and beside programs that compute.
+    Response(micro::Arguments),
+    /// What other programs get done beside a server that answers the same load on each stack.
+    Left(micro::Arguments),
+    /// When a sleeping program is told of what has come: rate against latency, policy by policy.
+    Notify(micro::Arguments),
+    /// Features of a device, each off and all on: TSO, GRO, checksums, busy polling.
+    Matrix(micro::Arguments),
+    /// Quotes by multicast in, orders by TCP out, fills back: tick to order, and the share of each end.
+    Trading(micro::Arguments),
 }
 
 /// Runs the command.
@@ -61,5 +74,11 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Benchmark::Rate(arguments) => micro::execute(Subject::Rate, arguments),
         Benchmark::Connect(arguments) => micro::execute(Subject::Connect, arguments),
         Benchmark::Cpu(arguments) => micro::execute(Subject::Cpu, arguments),
+        Benchmark::Calls(arguments) => micro::execute(Subject::Calls, arguments),
+        Benchmark::Response(arguments) => micro::execute(Subject::Response, arguments),
+        Benchmark::Left(arguments) => micro::execute(Subject::Left, arguments),
+        Benchmark::Notify(arguments) => micro::execute(Subject::Notify, arguments),
+        Benchmark::Matrix(arguments) => micro::execute(Subject::Matrix, arguments),
+        Benchmark::Trading(arguments) => micro::execute(Subject::Trading, arguments),
     }
 }

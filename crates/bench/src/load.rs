@@ -9,6 +9,8 @@ pub mod connections;
 pub mod create;
 mod echo;
 pub mod flood;
+pub mod market;
+mod pace;
 pub mod ping;
 pub mod requests;
 pub(crate) mod sys;
@@ -46,6 +48,9 @@ enum Role {
     Wake(wake::Arguments),
     Serve(requests::Serve),
     Ask(requests::Ask),
+    Pace(pace::Arguments),
+    Exchange(market::Exchange),
+    Trade(market::Trade),
     Answer(flood::Answer),
     Flood(flood::Flood),
     Receive(transfer::ReceiveArguments),
@@ -65,6 +70,9 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Role::Wake(arguments) => say(&wake::execute(arguments)?)?,
         Role::Serve(arguments) => arguments.run()?,
         Role::Ask(arguments) => say(&arguments.run()?)?,
+        Role::Pace(arguments) => say(&pace::execute(arguments)?)?,
+        Role::Exchange(arguments) => arguments.run()?,
+        Role::Trade(arguments) => say(&arguments.run()?)?,
         Role::Answer(arguments) => arguments.run()?,
         Role::Flood(arguments) => say(&arguments.run()?)?,
         Role::Receive(arguments) => transfer::receive(arguments)?,

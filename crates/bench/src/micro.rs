@@ -1,20 +1,28 @@
-//! `shunt bench latency`, `bulk`, `rate`, `connect`, `cpu`: what Shunt has set itself, and what of it is
-//! reached on this machine.
+//! `shunt bench latency`, `bulk`, `rate`, `connect`, `cpu`, `calls`, `response`, `left`, `notify`, `matrix`, `trading`: what Shunt has set
+//! itself, and what of it is reached on this machine.
 //!
 //! Each command runs its setups in turn, once per run and in the other order every second time, and compares
 //! within runs. A run that goes wrong is a failure; what is slower than the kernel is none.
 
+mod asked;
 mod bulk;
+mod calls;
+pub mod competing;
 mod connect;
 mod cpu;
 mod latency;
+mod left;
+mod matrix;
+mod notify;
 mod purpose;
 mod rate;
 pub(super) mod report;
+mod response;
 pub mod row;
 mod samples;
 mod setup;
 pub(super) mod testbed;
+mod trading;
 
 use std::process::ExitCode;
 
@@ -56,6 +64,18 @@ pub enum Subject {
     Connect,
     /// Processor time.
     Cpu,
+    /// Single calls.
+    Calls,
+    /// Response time over clients and other load.
+    Response,
+    /// What other programs have left.
+    Left,
+    /// When a program is told.
+    Notify,
+    /// Features off and on.
+    Matrix,
+    /// Quotes in, orders out.
+    Trading,
 }
 
 impl Subject {
@@ -66,17 +86,29 @@ impl Subject {
             Self::Rate => "rate",
             Self::Connect => "connect",
             Self::Cpu => "cpu",
+            Self::Calls => "calls",
+            Self::Response => "response",
+            Self::Left => "left",
+            Self::Notify => "notify",
+            Self::Matrix => "matrix",
+            Self::Trading => "trading",
         }
     }
 
-    fn plan(self) -> Plan {
-        match self {
+    fn plan(self) -> anyhow::Result<Plan> {
+        Ok(match self {
             Self::Latency => latency::plan(),
             Self::Bulk => bulk::plan(),
             Self::Rate => rate::plan(),
             Self::Connect => connect::plan(),
             Self::Cpu => cpu::plan(),
-        }
+            Self::Calls => calls::plan()?,
+            Self::Response => response::plan(),
+            Self::Left => left::plan(),
+            Self::Notify => notify::plan(),
+            Self::Matrix => matrix::plan(),
+            Self::Trading => trading::plan(),
+        })
     }
 }
 
@@ -85,7 +117,7 @@ pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCo
     let interrupt = Interrupt::catch()?;
     let (runs, seconds) = if arguments.quick { (2, 0.3) } else { (5, 1.0) };
     let runs = arguments.runs.unwrap_or(runs);
-    let mut plan = subject.plan();
+    let mut plan = subject.plan()?;
     plan.keep_only(&arguments.only)?;
     let report = run(subject.name(), &plan, runs, seconds, interrupt)?;
     if arguments.json {
@@ -110,7 +142,7 @@ pub fn some_rows(
     (runs, seconds): (u32, f64),
     interrupt: Interrupt,
 ) -> anyhow::Result<report::Report> {
-    let mut plan = subject.plan();
+    let mut plan = subject.plan()?;
     plan.keep_only(words)?;
     run(subject.name(), &plan, runs, seconds, interrupt)
 }
@@ -121,7 +153,7 @@ pub fn some_rows(
 /// No row has such a name.
 #[cfg(test)]
 pub fn names(subject: Subject, words: &[String]) -> anyhow::Result<Vec<&'static str>> {
-    let mut plan = subject.plan();
+    let mut plan = subject.plan()?;
     plan.keep_only(words)?;
     Ok(plan.rows.iter().map(|row| row.what).collect())
 }
@@ -207,24 +239,30 @@ fn measure(testbed: &Testbed, setup: &Setup, run: u32, runs: u32, samples: &mut 
 mod tests {
     use super::*;
 
-    const ALL: [Subject; 5] = [
+    const ALL: [Subject; 11] = [
         Subject::Latency,
         Subject::Bulk,
         Subject::Rate,
         Subject::Connect,
         Subject::Cpu,
+        Subject::Calls,
+        Subject::Response,
+        Subject::Left,
+        Subject::Notify,
+        Subject::Matrix,
+        Subject::Trading,
     ];
 
     fn only(subject: Subject, words: &[&str]) -> anyhow::Result<Plan> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let mut plan = subject.plan();
+        let mut plan = subject.plan()?;
         plan.keep_only(&words).map(|()| plan)
     }
 
     #[test]
     fn every_row_has_its_setups_and_every_setup_a_row() {
         for subject in ALL {
-            let plan = subject.plan();
+            let plan = subject.plan().unwrap();
             for row in &plan.rows {
                 let sources = row.kernel.into_iter().chain([row.shunt]);
                 for source in sources {
@@ -241,7 +279,7 @@ mod tests {
     #[test]
     fn what_is_measured_under_other_conditions_is_not_compared() {
         for subject in ALL {
-            subject.plan().check_alike().unwrap();
+            subject.plan().unwrap().check_alike().unwrap();
         }
         let mut plan = only(Subject::Latency, &["same host, both inline"]).unwrap();
         plan.setups[0].idle = Idle::Untouched;
@@ -272,7 +310,7 @@ mod tests {
         assert_eq!(plan.rows.len(), 3);
         // As they are printed, commas and all, and several in one.
         for subject in ALL {
-            for row in subject.plan().rows {
+            for row in subject.plan().unwrap().rows {
                 let name = row.what.trim();
                 if row.what.starts_with(' ') {
                     continue;

@@ -43,7 +43,7 @@ fn all_writes_a_page_with_every_part_that_loads_nothing_from_elsewhere() {
         "--runs",
         "1",
         "--only",
-        "cpu,stages",
+        "calls,stages",
         "--json",
         "--report",
         page.to_str().unwrap(),
@@ -80,6 +80,63 @@ fn all_writes_a_page_with_every_part_that_loads_nothing_from_elsewhere() {
     for word in ["<script", "<link", "http://", "https://", "@import", "url("] {
         assert!(!page.contains(word), "{word}");
     }
+}
+
+/// In its quick form, once: a row that was measured on both sides, or that says why it was not.
+fn measures(subject: &str) {
+    let ended = shunt(&["bench", subject, "--quick", "--runs", "1", "--json"]);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    let report: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let failures = report["failures"].as_array().unwrap();
+    let is_busy = |why: &Value| why.as_str().unwrap().contains("the machine is busy");
+    // What others disturb is refused and says so.
+    if !failures.is_empty() && failures.iter().all(is_busy) {
+        return println!("SKIP {subject}: the machine is busy: {failures:?}");
+    }
+    assert_eq!(ended.status.code(), Some(0), "{subject}: {said}");
+    let rows = report["rows"].as_array().unwrap();
+    let is_measured = |row: &&Value| {
+        let sides = ["kernel", "shunt"].map(|side| row[side]["median"].as_f64());
+        sides
+            .into_iter()
+            .all(|side| side.is_some_and(|value| value >= 0.0))
+    };
+    let measured = rows.iter().filter(is_measured).count();
+    let excused = rows
+        .iter()
+        .filter(|row| row["missing"] != serde_json::json!([]));
+    assert!(measured > 0, "{subject}: {report}");
+    assert_eq!(measured + excused.count(), rows.len(), "{report}");
+}
+
+#[test]
+fn calls_are_measured() {
+    measures("calls");
+}
+
+#[test]
+fn response_times_are_measured() {
+    measures("response");
+}
+
+#[test]
+fn what_is_left_is_measured() {
+    measures("left");
+}
+
+#[test]
+fn notifications_are_measured() {
+    measures("notify");
+}
+
+#[test]
+fn features_are_measured_off_and_on() {
+    measures("matrix");
+}
+
+#[test]
+fn trading_is_measured() {
+    measures("trading");
 }
 
 #[test]

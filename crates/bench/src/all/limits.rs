@@ -100,7 +100,7 @@ impl Limits {
                 let rate = self.copy_gbit_per_s;
                 Some(limit("one copy within the cache", rate, "Gbit/s"))
             }
-            Part::Cpu if row.contains("send(2)") || row.contains("recv(2)") => {
+            Part::Calls | Part::Cpu if row.contains("send(2)") || row.contains("recv(2)") => {
                 Some(limit("an empty system call", self.call_ns, "ns"))
             }
             _ => None,

@@ -29,10 +29,15 @@ impl Published {
     }
 }
 
+/// All that the `trading-nic` paper reports.
+pub fn of_trading() -> Vec<String> {
+    Facts::trading_nic().lines()
+}
+
 /// By the beginning of a row's name.
 pub fn of(row: &str) -> Option<Published> {
     type Question = fn() -> Published;
-    const QUESTIONS: [(&str, Question); 10] = [
+    const QUESTIONS: [(&str, Question); 13] = [
         ("inline both ends (AF_PACKET)", burst),
         (
             "sockperf inline, kernel sleeping, idle latency untouched",
@@ -45,6 +50,9 @@ pub fn of(row: &str) -> Option<Published> {
             call("recv")
         }),
         ("socket create + close, never connected", create),
+        ("tick to order, trader inline, kernel sleeping", trading),
+        ("response, ", clients),
+        ("response beside other load", clock),
         ("still answered at three times", livelock),
         ("sendfile by read/write, fixed", || loops("fixed")),
         ("sendfile by read/write, advancing", || loops("advancing")),
@@ -113,6 +121,27 @@ fn create() -> Published {
         sum(["toe.create.toe", "toe.delete.toe"]),
     ];
     published(&facts, both, ("µs", "toe.create.toe"), "create and delete")
+}
+
+fn clients() -> Published {
+    shorter("nn.fig8.vs.kernel", "1 to 9 clients")
+}
+
+fn clock() -> Published {
+    shorter(
+        "nn.fig9.vs.kernel",
+        "over the host's clock, beside a computation",
+    )
+}
+
+/// The range by which the card's responses are shorter than the kernel's.
+fn shorter(id: &str, over: &str) -> Published {
+    let facts = Facts::nic_net();
+    let (least, most) = facts.range(id);
+    let differs = format!(
+        "a stack on the card answers {least} to {most} % sooner than the kernel's, {over}; simulated"
+    );
+    published(&facts, [0.0, 0.0], ("", id), &differs)
 }
 
 fn livelock() -> Published {

@@ -17,8 +17,20 @@ pub enum Part {
     Rate,
     /// Short connections
     Connect,
-    /// Processor time of calls
+    /// Single calls
+    Calls,
+    /// Processor time at rest and of what is left to the kernel
     Cpu,
+    /// Response time over clients and other load
+    Response,
+    /// What other programs have left
+    Left,
+    /// When a program is told
+    Notify,
+    /// Features off and on
+    Matrix,
+    /// Quotes in, orders out
+    Trading,
     /// More than a server can do
     Overload,
     /// Large files
@@ -35,7 +47,13 @@ impl Part {
             Self::Bulk => "One stream",
             Self::Rate => "Small requests",
             Self::Connect => "Short connections",
-            Self::Cpu => "Processor time of calls",
+            Self::Calls => "Single calls",
+            Self::Cpu => "Processor time",
+            Self::Response => "Response time over clients and other load",
+            Self::Left => "What is left to other programs",
+            Self::Notify => "When a sleeping program is told",
+            Self::Matrix => "Features of the device",
+            Self::Trading => "Quotes in, orders out",
             Self::Overload => "More than a server can do",
             Self::Mover => "Large files",
             Self::Stages => "Where each microsecond goes",
@@ -66,11 +84,14 @@ impl Part {
                 "1 request per connection",
                 "10 requests per connection",
             ],
-            Self::Cpu => &[
-                "send(2) of 1 kib, engine",
-                "recv(2) of 1 kib, engine",
-                "idle engine with",
+            Self::Cpu => &["idle engine with"],
+            Self::Response => &[
+                "response, 1 client",
+                "response, 9 clients",
+                "response beside other load, 9 clients",
             ],
+            Self::Left => &["16,000 requests/s"],
+            Self::Calls | Self::Notify | Self::Matrix | Self::Trading => &[],
             Self::Overload | Self::Mover | Self::Stages => &[],
         }
     }
@@ -83,6 +104,12 @@ impl Part {
             Self::Rate => Some(Subject::Rate),
             Self::Connect => Some(Subject::Connect),
             Self::Cpu => Some(Subject::Cpu),
+            Self::Calls => Some(Subject::Calls),
+            Self::Response => Some(Subject::Response),
+            Self::Left => Some(Subject::Left),
+            Self::Notify => Some(Subject::Notify),
+            Self::Matrix => Some(Subject::Matrix),
+            Self::Trading => Some(Subject::Trading),
             Self::Overload | Self::Mover | Self::Stages => None,
         }
     }

@@ -120,7 +120,11 @@ const fn setup(
 }
 
 /// From host a to host b.
-fn over_veth(testbed: &Testbed, sender: Stack, receiver: Stack) -> anyhow::Result<Values> {
+pub(super) fn over_veth(
+    testbed: &Testbed,
+    sender: Stack,
+    receiver: Stack,
+) -> anyhow::Result<Values> {
     stream(
         testbed,
         testbed.placement(On::A, sender)?,

@@ -38,54 +38,72 @@ pub fn plan() -> Plan {
     };
     Plan {
         setups: SETUPS.to_vec(),
-        rows: vec![
-            call(
-                "program's CPU per send(2) of 1 KiB, engine",
-                "send-kernel",
-                "send-engine",
-            ),
-            call(
-                "program's CPU per recv(2) of 1 KiB, engine",
-                "recv-kernel",
-                "recv-engine",
-            ),
-            call(
-                "program's CPU per send(2) of 1 KiB, left to the kernel",
-                "send-plain",
-                "send-left",
-            ),
-            call(
-                "program's CPU per recv(2) of 1 KiB, left to the kernel",
-                "recv-plain",
-                "recv-left",
-            ),
-            Row {
-                what: "idle engine with a program that listens",
-                unit: "% of a core",
-                better: Better::Lower,
-                kernel: None,
-                shunt: from("idle", "percent"),
-            },
-            wake(
-                "idle engine answers, idle latency untouched",
-                "wake-kernel",
-                "wake-engine",
-            ),
-            wake(
-                "idle engine answers, idle latency held at 0",
-                "wake-kernel-held",
-                "wake-engine-held",
-            ),
-        ],
+        rows: CALLS
+            .into_iter()
+            .map(|[what, kernel, shunt]| call(what, kernel, shunt))
+            .chain([
+                Row {
+                    what: "idle engine with a program that listens",
+                    unit: "% of a core",
+                    better: Better::Lower,
+                    kernel: None,
+                    shunt: from("idle", "percent"),
+                },
+                wake(
+                    "idle engine answers, idle latency untouched",
+                    "wake-kernel",
+                    "wake-engine",
+                ),
+                wake(
+                    "idle engine answers, idle latency held at 0",
+                    "wake-kernel-held",
+                    "wake-engine-held",
+                ),
+            ])
+            .collect(),
         notes: vec![
-            "calls: the peer, on the kernel of the other host, takes or sends without end; processor time of the program, not of the engine",
+            "calls: the peer, on the kernel of the other host, takes or sends without end; processor time of the program, not of an engine beside it; inline the engine is in it",
             "left to the kernel: the peer is on loopback; with the library the program is on an engine too, which does not carry loopback",
             "an answer: a datagram to a closed port and the refusal, which no program has part in; who asks spins, the median counts",
         ],
     }
 }
 
-const SETUPS: [Setup; 13] = [
+/// Calls, on the kernel and on the other side.
+const CALLS: [[&str; 3]; 6] = [
+    [
+        "program's CPU per send(2) of 1 KiB, engine",
+        "send-kernel",
+        "send-engine",
+    ],
+    [
+        "program's CPU per recv(2) of 1 KiB, engine",
+        "recv-kernel",
+        "recv-engine",
+    ],
+    [
+        "program's CPU per send(2) of 1 KiB, inline",
+        "send-kernel",
+        "send-inline",
+    ],
+    [
+        "program's CPU per recv(2) of 1 KiB, inline",
+        "recv-kernel",
+        "recv-inline",
+    ],
+    [
+        "program's CPU per send(2) of 1 KiB, left to the kernel",
+        "send-plain",
+        "send-left",
+    ],
+    [
+        "program's CPU per recv(2) of 1 KiB, left to the kernel",
+        "recv-plain",
+        "recv-left",
+    ],
+];
+
+const SETUPS: [Setup; 15] = [
     setup("send-kernel", "send(2), kernel", Idle::Held, |testbed| {
         calls(testbed, Stack::Kernel, "send")
     }),
@@ -99,6 +117,12 @@ const SETUPS: [Setup; 13] = [
     setup("recv-engine", "recv(2), engine", Idle::Held, |testbed| {
         let _engine = testbed.start_engine(On::B, &[])?;
         calls(testbed, Stack::Engine, "recv")
+    }),
+    setup("send-inline", "send(2), inline", Idle::Held, |testbed| {
+        calls(testbed, Stack::Inline("af_packet"), "send")
+    }),
+    setup("recv-inline", "recv(2), inline", Idle::Held, |testbed| {
+        calls(testbed, Stack::Inline("af_packet"), "recv")
     }),
     setup("send-plain", "send(2), loopback", Idle::Held, |testbed| {
         left(testbed, Stack::Kernel, "send")

@@ -55,8 +55,12 @@ pub enum Stack {
     Left,
     /// That of such an engine, over loopback (`shunt run --loopback`).
     Loopback,
+    /// That of an engine with a process of its own, which tells the program of events by this policy (`--notify`).
+    Notified(&'static str),
     /// That of an engine inside the program, over this driver.
     Inline(&'static str),
+    /// That of an engine inside the program, with these flags of `shunt run`.
+    InlineWith(&'static [&'static str]),
 }
 
 /// Place and address of a program.
@@ -157,9 +161,9 @@ impl Testbed {
         let spec = self.host(on)?.spec();
         let address = match stack {
             Stack::Kernel | Stack::Left => spec.address.address,
-            Stack::Engine => spec.engine_address.address,
+            Stack::Engine | Stack::Notified(_) => spec.engine_address.address,
             Stack::Loopback => Ipv4Addr::LOCALHOST,
-            Stack::Inline(_) => {
+            Stack::Inline(_) | Stack::InlineWith(_) => {
                 let last = self.next_address.get();
                 let next = if last == *FRESH.end() {
                     *FRESH.start()
@@ -346,11 +350,20 @@ fn prefix(placement: Placement) -> anyhow::Result<Vec<OsString>> {
     if placement.stack == Stack::Loopback {
         line.push("--loopback".into());
     }
-    if let Stack::Inline(driver) = placement.stack {
+    if let Stack::Notified(policy) = placement.stack {
+        line.extend(["--notify", policy].map(OsString::from));
+    }
+    let inline = match placement.stack {
+        Stack::Inline(driver) => Some((driver, &[][..])),
+        Stack::InlineWith(flags) => Some(("af_packet", flags)),
+        _ => None,
+    };
+    if let Some((driver, flags)) = inline {
         let address = format!("{}/24", placement.address);
         line.extend(["--engine-mode=inline", "--allow-deep-idle"].map(OsString::from));
         line.extend(["--nic", INTERFACE, "--driver", driver].map(OsString::from));
         line.extend(["--address", &address].map(OsString::from));
+        line.extend(flags.iter().map(OsString::from));
     }
     line.push("--".into());
     Ok(line)

@@ -45,7 +45,12 @@ fn transfer(site: &Site, stack: Stack) -> anyhow::Result<Ran> {
             testbed.start_engine(On::A, &[])?,
             testbed.start_engine(On::B, &[])?,
         ],
-        Stack::Kernel | Stack::Left | Stack::Loopback | Stack::Inline(_) => Vec::new(),
+        Stack::Kernel
+        | Stack::Left
+        | Stack::Loopback
+        | Stack::Inline(_)
+        | Stack::InlineWith(_)
+        | Stack::Notified(_) => Vec::new(),
     };
     let shunt = std::env::current_exe().context("finding this binary")?;
     let token = mover::Token::random()?.to_string();

@@ -15,7 +15,10 @@ struct Fact {
     id: String,
     seed: String,
     r#where: String,
+    what: String,
     value: Value,
+    #[serde(default)]
+    unit: String,
     #[serde(default)]
     conditions: String,
 }
@@ -62,6 +65,24 @@ impl Facts {
             .expect("invariant: only facts of the file are asked for, tests read them all")
     }
 
+    /// Every fact as a line for people, in the order of its names.
+    pub fn lines(&self) -> Vec<String> {
+        let line = |fact: &Fact| {
+            let conditions = match fact.conditions.as_str() {
+                "" => String::new(),
+                conditions => format!("; {conditions}"),
+            };
+            let (seed, place) = (&fact.seed, &fact.r#where);
+            format!(
+                "{seed}, {place}: {}: {} {}{conditions}",
+                fact.what,
+                words(&fact.value),
+                fact.unit
+            )
+        };
+        self.0.values().map(line).collect()
+    }
+
     fn value(&self, id: &str) -> &Value {
         &self.fact(id).value
     }
@@ -103,6 +124,27 @@ impl Facts {
     }
 }
 
+/// A value for people.
+fn words(value: &Value) -> String {
+    let list = |parts: Vec<String>| parts.join(", ");
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Integer(whole) => whole.to_string(),
+        Value::Float(number) => number.to_string(),
+        Value::Boolean(is_so) => if *is_so { "yes" } else { "no" }.to_owned(),
+        Value::Array(values) => list(values.iter().map(words).collect()),
+        Value::Table(of) => {
+            let named = of.iter();
+            list(
+                named
+                    .map(|(name, one)| format!("{name} {}", words(one)))
+                    .collect(),
+            )
+        }
+        Value::Datetime(_) => String::new(),
+    }
+}
+
 fn number(value: &Value) -> f64 {
     let whole = value.as_integer().map(|whole| whole as f64);
     value.as_float().or(whole).unwrap_or(f64::NAN)
@@ -112,6 +154,20 @@ fn number(value: &Value) -> f64 {
 mod tests {
     use super::*;
     use crate::scenario::Cost;
+
+    #[test]
+    fn every_fact_is_a_line_with_its_place() {
+        let lines = Facts::trading_nic().lines();
+        assert_eq!(lines.len(), 11);
+        let one = lines
+            .iter()
+            .find(|line| line.contains("multimode fibre"))
+            .unwrap();
+        assert!(
+            one.contains("131 us") && one.contains("trading-nic"),
+            "{one}"
+        );
+    }
 
     #[test]
     fn the_default_costs_are_table_1() {

@@ -1,0 +1,31 @@
+//! `shunt bench calls`: what single calls cost a program, as the `toe` paper's figure 10 has them: send, receive, create and delete.
+
+use super::{connect, cpu, setup::Plan};
+
+/// The rows, by words of their names in the plans of `shunt bench cpu` and `connect`.
+const MOVING: [&str; 4] = [
+    "program's CPU per send(2) of 1 KiB, engine",
+    "program's CPU per recv(2) of 1 KiB, engine",
+    "program's CPU per send(2) of 1 KiB, inline",
+    "program's CPU per recv(2) of 1 KiB, inline",
+];
+const MAKING: [&str; 1] = ["socket create + close, never connected"];
+
+/// What is measured.
+///
+/// # Errors
+/// A row has another name.
+pub fn plan() -> anyhow::Result<Plan> {
+    let words =
+        |names: &[&str]| -> Vec<String> { names.iter().map(|&name| name.to_owned()).collect() };
+    let (mut moving, mut making) = (cpu::plan(), connect::plan());
+    moving.keep_only(&words(&MOVING))?;
+    making.keep_only(&words(&MAKING))?;
+    moving.setups.append(&mut making.setups);
+    moving.rows.append(&mut making.rows);
+    moving.notes = vec![
+        "send and receive: processor time of the program; beside an engine that of the engine is not in it, inline it is",
+        "create + close: time in socket(2) and close(2)",
+    ];
+    Ok(moving)
+}
