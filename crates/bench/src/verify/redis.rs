@@ -6,7 +6,7 @@ use std::{ffi::OsString, path::PathBuf, thread, time::Duration};
 use anyhow::{Context, ensure};
 use sim::plan::{Preset, Workload};
 
-use super::{Extra, Row, measured, one_thread, predicted};
+use super::{Extra, Row, crowded, measured, one_thread, predicted};
 use crate::{
     interrupt::Interrupt,
     observe::observe,
@@ -19,12 +19,48 @@ const RECORDED_CLIENTS: usize = 8;
 const RECORDING: Duration = Duration::from_secs(4);
 /// Requests while it is recorded: more than fit into the recording.
 const RECORDED_REQUESTS: usize = 1_000_000;
-/// Clients of the comparison, and requests of a run.
-const CLIENTS: [(usize, usize); 2] = [(1, 40_000), (50, 150_000)];
+/// What is asked of redis for the comparison.
+const LOADS: [Load; 4] = [
+    Load::of("redis GET", (1, 40_000)),
+    Load::of("redis GET", (50, 150_000)),
+    Load {
+        flags: &["-P", "16"],
+        not_known: Some(
+            "requests that travel together share packets and calls; none were calibrated with",
+        ),
+        ..Load::of("redis GET, 16 at a time", (50, 400_000))
+    },
+    Load {
+        flags: &["-k", "0"],
+        not_known: Some("what a connection costs is not measured apart by the calibration"),
+        ..Load::of("redis GET, short connections", (50, 10_000))
+    },
+];
 /// Rounds after which a recording is told apart; it stands still after a few.
 const ROUNDS: usize = 12;
 /// No run takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A run of redis-benchmark.
+struct Load {
+    workload: &'static str,
+    clients: usize,
+    requests: usize,
+    flags: &'static [&'static str],
+    not_known: Option<&'static str>,
+}
+
+impl Load {
+    const fn of(workload: &'static str, (clients, requests): (usize, usize)) -> Self {
+        Self {
+            workload,
+            clients,
+            requests,
+            flags: &[],
+            not_known: None,
+        }
+    }
+}
 
 /// Adds redis's rows; why there are none where it is not installed.
 pub fn measure(
@@ -45,21 +81,18 @@ pub fn measure(
     let (workload, extra) = told_apart(seen, preset)?;
     for &stack in stacks {
         let running = start(testbed, stack, &server)?;
-        for (clients, requests) in CLIENTS {
-            say.say(&format!("redis, {stack}, {clients} clients"));
+        for load in &LOADS {
+            let clients = load.clients;
+            say.say(&format!("{}, {stack}, {clients} clients", load.workload));
             let measured = measured(testbed, &running, || {
-                benchmark(testbed, &client, &running, clients, requests)
+                benchmark(testbed, &client, &running, load)
             })?;
-            rows.push(Row {
-                workload: "redis GET",
-                stack: stack.name(),
-                predicted: predicted(&workload, preset, extra, stack, clients)?,
-                rate_per_s: measured.rate_per_s,
-                mean_us: measured.mean_us,
-                disturbed: measured.disturbed,
-                others: measured.others,
-                saturated: clients > 1,
-            });
+            let prediction = match load.not_known.or_else(|| crowded(testbed, stack, clients)) {
+                Some(why) => Err(why),
+                None => Ok(predicted(&workload, preset, extra, stack, clients)?),
+            };
+            let what = (load.workload, stack, clients);
+            rows.push(Row::new(what, prediction, measured, clients > 1));
         }
     }
     Ok(None)
@@ -76,13 +109,8 @@ fn record(
     let running = start(testbed, Stack::Kernel, server)?;
     let observed = thread::scope(|scope| {
         let load = scope.spawn(|| {
-            benchmark(
-                testbed,
-                client,
-                &running,
-                RECORDED_CLIENTS,
-                RECORDED_REQUESTS,
-            )
+            let load = Load::of("recorded", (RECORDED_CLIENTS, RECORDED_REQUESTS));
+            benchmark(testbed, client, &running, &load)
         });
         // The clients connect first.
         thread::sleep(RECORDING / 8);
@@ -140,19 +168,19 @@ fn benchmark(
     testbed: &Testbed,
     client: &PathBuf,
     server: &Server,
-    clients: usize,
-    requests: usize,
+    load: &Load,
 ) -> anyhow::Result<(f64, f64)> {
     let mut words: Vec<OsString> = vec![client.into()];
     let host = server.address().ip().to_string();
-    let (count, total) = (clients.to_string(), requests.to_string());
+    let (count, total) = (load.clients.to_string(), load.requests.to_string());
     let rest = [
         "-h", &host, "-t", "get", "--csv", "-c", &count, "-n", &total,
     ];
     words.extend(rest.map(OsString::from));
+    words.extend(load.flags.iter().map(OsString::from));
     let csv = testbed.client("redis-benchmark", &words, PATIENCE)?;
     let rate = rate(&csv)?;
-    Ok((rate, clients as f64 / rate * 1e6))
+    Ok((rate, load.clients as f64 / rate * 1e6))
 }
 
 /// The first number of the last line: `"GET","98328.42","0.262",…`.

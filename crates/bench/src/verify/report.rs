@@ -2,7 +2,7 @@
 
 use sim::{plan::Preset, report::document::Document};
 
-use super::{CAPACITY_BOUND, MEAN_BOUND, Row};
+use super::{BOUND, Row};
 use crate::trial::quiet::OTHERS;
 
 /// Predictions beside measurements.
@@ -32,23 +32,23 @@ pub fn of(rows: &[Row], preset: &Preset, idle_held: bool, missing: Option<String
     ];
     d.table(headings, rows.iter().map(cells).collect());
     d.text(format!(
-        "Bounds: {:.0} % of the capacity (marked *: the server is as busy as it can be) and {:.0} % of the mean \
-         response time.",
-        100.0 * CAPACITY_BOUND,
-        100.0 * MEAN_BOUND
+        "Bound: {:.0} % of the capacity (marked *: the server is as busy as it can be) and of the mean response time. Of what \
+         the model does not know it predicts nothing.",
+        100.0 * BOUND
     ));
+    d.list(unknown(rows));
     d.text(
         "The own server's mean is measured per exchange. redis's is clients over rate (Little's law), because \
          redis-benchmark starts its clock when it writes and leaves out what waits inside it.",
     );
     parts(&mut d, rows);
     let missed = rows.iter().filter(|row| !row.holds());
-    d.list(missed.map(|row| {
-        let (rate, mean) = (100.0 * row.rate_error(), 100.0 * row.mean_error());
-        format!(
+    d.list(missed.filter_map(|row| {
+        let [rate, mean] = row.errors()?.map(|error| 100.0 * error);
+        Some(format!(
             "Missed: {} on {} with {} clients, {rate:+.0} % of the rate, {mean:+.0} % of the mean.",
-            row.workload, row.stack, row.predicted.clients
-        )
+            row.workload, row.stack, row.clients
+        ))
     }));
     let again = rows.iter().filter(|row| row.disturbed > 0);
     d.list(again.map(|row| {
@@ -64,7 +64,7 @@ pub fn of(rows: &[Row], preset: &Preset, idle_held: bool, missing: Option<String
              processor{still}.",
             row.workload,
             row.stack,
-            row.predicted.clients,
+            row.clients,
             row.disturbed,
             100.0 * OTHERS
         )
@@ -75,11 +75,27 @@ pub fn of(rows: &[Row], preset: &Preset, idle_held: bool, missing: Option<String
     d
 }
 
+/// Why rows have no prediction, each reason once.
+fn unknown(rows: &[Row]) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for row in rows {
+        let Some(why) = row.not_known else { continue };
+        let name = format!("{} on {} with {}", row.workload, row.stack, row.clients);
+        match reasons.iter_mut().find(|(reason, _)| *reason == why) {
+            Some((_, names)) => names.push(name),
+            None => reasons.push((why, vec![name])),
+        }
+    }
+    let line =
+        |(why, names): (&str, Vec<String>)| format!("Not known: {}: {why}.", names.join("; "));
+    reasons.into_iter().map(line).collect()
+}
+
 /// What each prediction is made of.
 fn parts(d: &mut Document, rows: &[Row]) {
     d.heading("What the predictions are made of, per request");
     let line = |row: &Row| {
-        let work = row.predicted.work;
+        let work = row.predicted?.work;
         let ns = [
             work.application_ns,
             work.stack_ns,
@@ -91,11 +107,11 @@ fn parts(d: &mut Document, rows: &[Row]) {
         let mut line = vec![
             row.workload.to_owned(),
             row.stack.to_owned(),
-            row.predicted.clients.to_string(),
+            row.clients.to_string(),
         ];
         line.extend(ns.map(|ns| format!("{ns:.0}")));
         line.extend(times.map(|times| format!("{times:.2}")));
-        line
+        Some(line)
     };
     let headings = [
         "workload",
@@ -110,7 +126,7 @@ fn parts(d: &mut Document, rows: &[Row]) {
         "client's turns",
         "client's sleeps",
     ];
-    d.table(headings, rows.iter().map(line).collect());
+    d.table(headings, rows.iter().filter_map(line).collect());
     d.text(
         "A turn: somebody comes back from waiting and takes all that has come. Beyond its application redis's \
          row has what the kernel's recording took more than the model's server and clients would have.",
@@ -119,21 +135,36 @@ fn parts(d: &mut Document, rows: &[Row]) {
 
 fn cells(row: &Row) -> Vec<String> {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-    let error = |share: f64| format!("{:+.0} %", 100.0 * share);
+    let [rate_error, mean_error] = match row.errors() {
+        Some(errors) => errors.map(|share| format!("{:+.0} %", 100.0 * share)),
+        None => ["-".to_owned(), "-".to_owned()],
+    };
+    let [rate, mean] = match row.predicted {
+        Some(of) => [
+            format!("{:.0}", of.rate_per_s),
+            format!("{:.1}", of.mean_us),
+        ],
+        None => ["-".to_owned(), "-".to_owned()],
+    };
+    let verdict = match (row.not_known, row.holds()) {
+        (Some(_), _) => "not known",
+        (None, true) => "holds",
+        (None, false) => "MISSED",
+    };
     let mark = if row.saturated { " *" } else { "" };
     vec![
         row.workload.to_owned(),
         row.stack.to_owned(),
-        format!("{}{mark}", row.predicted.clients),
-        format!("{:.0}", row.predicted.rate_per_s),
+        format!("{}{mark}", row.clients),
+        rate,
         format!("{:.0}", row.rate_per_s.median),
         percent(row.rate_per_s.spread()),
-        error(row.rate_error()),
-        format!("{:.1}", row.predicted.mean_us),
+        rate_error,
+        mean,
         format!("{:.1}", row.mean_us.median),
         percent(row.mean_us.spread()),
-        error(row.mean_error()),
-        if row.holds() { "holds" } else { "MISSED" }.to_owned(),
+        mean_error,
+        verdict.to_owned(),
     ]
 }
 
@@ -148,7 +179,9 @@ mod tests {
         Row {
             workload: "own server",
             stack: "kernel",
-            predicted: ClosedLoop {
+            clients: 32,
+            not_known: None,
+            predicted: Some(ClosedLoop {
                 clients: 32,
                 rate_per_s: 100_000.0,
                 mean_us: 320.0,
@@ -164,7 +197,7 @@ mod tests {
                     client_turns: 0.9,
                     client_sleeps: 0.5,
                 },
-            },
+            }),
             rate_per_s: Summary::of(&[rate]).unwrap(),
             mean_us: Summary::of(&[mean_us]).unwrap(),
             saturated,
@@ -175,14 +208,20 @@ mod tests {
 
     #[test]
     fn a_prediction_beyond_its_bound_is_said_to_have_missed() {
-        assert!(row(true, 118_000.0, 320.0).holds());
+        assert!(row(true, 109_000.0, 320.0).holds());
         assert!(!row(true, 130_000.0, 320.0).holds());
         assert!(
             row(false, 130_000.0, 320.0).holds(),
             "no capacity without saturation"
         );
         assert!(!row(false, 100_000.0, 500.0).holds());
-        let rows = [row(true, 130_000.0, 320.0)];
+        let unknown = Row {
+            predicted: None,
+            not_known: Some("nobody looked"),
+            ..row(true, 1.0, 1.0)
+        };
+        assert!(unknown.holds(), "what is not claimed is not missed");
+        let rows = [row(true, 130_000.0, 320.0), unknown];
         let text = of(
             &rows,
             &Preset::shipped(),
@@ -195,6 +234,8 @@ mod tests {
             text.contains("5 runs do not count") && text.contains("up to 30 % of a processor"),
             "{text}"
         );
+        let said = "Not known: own server on kernel with 32: nobody looked.";
+        assert!(text.contains(said) && text.contains("not known"), "{text}");
         assert!(text.contains("Not compared: redis is missing."));
     }
 }
