@@ -96,16 +96,17 @@ mod tests {
             "stack_counters": { "TcpInSegs": connections },
             "copies": { "sent_bytes": connections, "copied_to_send_bytes": connections,
                 "received_bytes": 0, "copied_to_receive_bytes": 0 },
+            "limits": { "refused_sockets": connections, "urgent": 1 },
         })
     }
 
     #[test]
     fn connections_and_counters_add_up_and_listeners_do_not() {
-        let row = |connections| json!([{ "pid": 1, "connections": connections, "listeners": 1, "prepared": 4 }]);
+        let row = |connections| json!([{ "pid": 1, "connections": connections, "listeners": 1, "prepared": 4, "memory_kib": 8 }]);
         let programs = programs(&[row(2), row(3)]);
         assert_eq!(
             programs,
-            json!([{ "pid": 1, "connections": 5, "listeners": 1, "prepared": 8 }])
+            json!([{ "pid": 1, "connections": 5, "listeners": 1, "prepared": 8, "memory_kib": 16 }])
         );
         let whole = status(&[core(0, 2), core(1, 3)], &programs);
         assert_eq!(whole["connections"], 5);
@@ -113,6 +114,7 @@ mod tests {
         assert_eq!(whole["programs"], 1);
         assert_eq!(whole["driver_counters"]["rx_frames"], 50);
         assert_eq!(whole["stack_counters"]["TcpInSegs"], 5);
+        assert_eq!(whole["limits"]["refused_sockets"], 5);
         assert_eq!(whole["by_core"][1]["connections"], 3);
         assert_eq!(whole["core"], Value::Null);
         assert_eq!(whole["copies"]["sent_bytes"], 5);
