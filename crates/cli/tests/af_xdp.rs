@@ -388,7 +388,12 @@ fn doctor_tells_of_an_interface_how_an_engine_reaches_it_and_what_is_wrong_with_
         (&found["driver"], &found["used"]),
         (&"veth".into(), &"af_packet".into())
     );
-    assert_eq!(found["warnings"].as_array().unwrap().len(), 0);
+    // A cable of the kernel's has that on, unless somebody turns it off.
+    let warnings = found["warnings"].as_array().unwrap();
+    assert!(
+        warnings.len() == 1 && warnings[0].to_string().contains("tx-checksum"),
+        "{warnings:?}"
+    );
     // Linux says so since 6.3.
     if let Some(xdp) = found["xdp"].as_object() {
         assert_eq!(
@@ -403,9 +408,7 @@ fn doctor_tells_of_an_interface_how_an_engine_reaches_it_and_what_is_wrong_with_
     );
     run(&lab, "b", &["ip", "link", "set", NIC, "down"]);
     wait_for("no carrier", PATIENCE, || {
-        report()["warnings"][0]
-            .as_str()
-            .is_some_and(|warning| warning.contains("no carrier"))
+        report()["warnings"].to_string().contains("no carrier")
     });
     assert!(doctor(&["lo"]).contains("shunt run --loopback"));
 }

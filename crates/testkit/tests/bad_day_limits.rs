@@ -149,7 +149,8 @@ fn start_as(world: &World, user: &str, arguments: &[&str]) -> Program {
 fn said(program: &mut Program, word: &str) -> Vec<String> {
     let line = |program: &Program| {
         let stdout = program.stdout();
-        let line = stdout.lines().rfind(|line| line.starts_with(word))?;
+        let (whole, _) = stdout.rsplit_once('\n')?;
+        let line = whole.lines().rfind(|line| line.starts_with(word))?;
         Some(line.split(' ').skip(1).map(str::to_owned).collect())
     };
     program

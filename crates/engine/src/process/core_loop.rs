@@ -11,6 +11,7 @@ use crate::kernel::sharing::Shared;
 use crate::process::idle_exit::IdleExit;
 use crate::process::latency::IdleLatency;
 use crate::process::pace::Pace;
+use crate::process::sleep;
 use crate::programs::Answer;
 use crate::programs::session::Session;
 use crate::programs::{TAG_SESSIONS, tag_of};
@@ -21,7 +22,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::time::{Duration as StdDuration, Instant as StdInstant};
+use std::time::Instant as StdInstant;
 use tcp::Instant;
 
 /// How often a busy engine looks at its control channels, microseconds.
@@ -357,9 +358,7 @@ impl CoreLoop {
         if let Some(watch) = self.core.layer.link.device.watch.take() {
             self.follow_device(watch);
         }
-        let timeout = StdDuration::from_micros(timeout_us);
-        let timeout = rustix::fs::Timespec::try_from(timeout).ok();
-        let count = match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {
+        let count = match sleep::until_event(&self.epoll, &mut events, timeout_us) {
             Ok(count) => count,
             Err(Errno::INTR) => 0,
             Err(errno) => return Err(StartError::System("wait for events", errno)),

@@ -7,5 +7,6 @@ pub mod left;
 pub mod pace;
 pub mod resume;
 pub mod run;
+mod sleep;
 pub mod stop;
 pub mod succession;

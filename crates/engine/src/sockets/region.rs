@@ -83,6 +83,11 @@ pub struct SessionRegion {
 }
 
 impl SessionRegion {
+    /// Whether anything depends on how much memory it takes.
+    fn is_bounded(&self, shares: &Shares) -> bool {
+        self.is_counted || shares.bounds().program_bytes < u64::MAX
+    }
+
     /// Looks how much memory it takes.
     fn measure(&mut self, shares: &mut Shares) {
         let bytes = self.region.allocated_bytes().unwrap_or(0);
@@ -287,7 +292,9 @@ impl Regions {
     /// Takes a pair of windows, which can be used from now on.
     pub fn take_pair(&mut self, number: u32) -> Option<u32> {
         let slot = self.slots.get_mut(&number)?;
-        slot.measure(&mut self.shares);
+        if slot.is_bounded(&self.shares) {
+            slot.measure(&mut self.shares);
+        }
         if slot.is_short || (slot.is_counted && self.shares.is_short(&slot.user)) {
             self.shares.refused.windows += 1;
             return None;
