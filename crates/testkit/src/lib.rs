@@ -8,6 +8,7 @@ mod engine_state;
 pub mod kernel_tcp;
 pub mod network;
 pub mod parity;
+pub mod python;
 pub mod rows;
 pub mod steady;
 mod witness;

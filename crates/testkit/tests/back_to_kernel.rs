@@ -6,23 +6,11 @@
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
-use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host, world};
+use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host, python, world};
 
 const FIRST: &str = "@shunt/engine";
 const SECOND: &str = "@shunt/second";
 const SECOND_OWN: &str = "10.77.0.13";
-
-/// The peer: echoes.
-const ECHO: &str = "
-import socketserver
-class Echo(socketserver.BaseRequestHandler):
-    def handle(self):
-        while part := self.request.recv(65536): self.request.sendall(part)
-class Server(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-Server(('0.0.0.0', 8000), Echo).serve_forever()
-";
 
 /// Two connections more than the engine has room for, all held: blocking, then not, each asked for an echo. Then one
 /// from the engine's own address.
@@ -109,7 +97,7 @@ impl Testbed {
             return None;
         }
         let lab = Lab::temporary(&format!("t-{test}"), &LabSpec::default()).unwrap();
-        let mut echo = testkit::start(host(&lab, "b"), "python3", &["-c", ECHO]);
+        let mut echo = testkit::start(host(&lab, "b"), "python3", &["-c", python::ECHO_AT_8000]);
         echo.wait_listening(8000, PATIENCE).unwrap();
         Some(Testbed { lab, _echo: echo })
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lab::Program;
 use rustix::process::Signal;
 use testkit::{
-    EngineState, PATIENCE, Witness, port_of, shunt,
+    EngineState, PATIENCE, Witness, port_of, python, shunt,
     world::{self, Mode, World},
 };
 
@@ -16,21 +16,6 @@ use testkit::{
 const MEANWHILE: usize = 200;
 /// Bytes and words that are written into shared memory while the witness looks on.
 const ATTEMPTS: u64 = 1_000_000;
-/// What answers.
-const ECHO: &str = "
-import socket, threading
-listener = socket.create_server(('', 0), backlog=128)
-print('port', listener.getsockname()[1], flush=True)
-def serve(one):
-    try:
-        while data := one.recv(65536):
-            one.sendall(data)
-    except OSError:
-        pass
-    one.close()
-while True:
-    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
-";
 /// Who asks a new program, which must be served.
 const ASK: &str = "
 import socket, sys
@@ -62,7 +47,7 @@ impl Scene {
             .args(["-O1", "-pthread", "-o", &world.path("hostile"), source])
             .status();
         assert!(made.is_ok_and(|status| status.success()), "cc");
-        let mut echo = world.start_peer(&["python3", "-c", ECHO]);
+        let mut echo = world.start_peer(&["python3", "-c", python::ECHO]);
         let port = port_of(&mut echo);
         Some(Self { world, echo, port })
     }
@@ -83,7 +68,7 @@ impl Scene {
 
     /// A program that starts now is served as if nothing were.
     fn assert_serves(&self) {
-        let mut server = self.world.start_tested(&["python3", "-c", ECHO]);
+        let mut server = self.world.start_tested(&["python3", "-c", python::ECHO]);
         let port = port_of(&mut server);
         let address = self.world.tested_address();
         let seen = self

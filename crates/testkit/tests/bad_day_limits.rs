@@ -4,7 +4,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{
-    PATIENCE, Program, Witness, port_of, shunt, wait_for,
+    PATIENCE, Program, Witness, port_of, python, shunt, wait_for,
     world::{self, Mode, World},
 };
 
@@ -13,30 +13,6 @@ const GREEDY: &str = "61001";
 const OTHER: &str = "61002";
 /// Answers of the witness, who is root, that come meanwhile.
 const MEANWHILE: usize = 50;
-
-/// Becomes the user of the first argument, then runs the rest.
-const AS_USER: &str = "import os, sys
-user = int(sys.argv[1])
-os.setgroups([])
-os.setgid(user)
-os.setuid(user)
-os.execvp(sys.argv[2], sys.argv[2:])";
-
-/// Answers with what it gets.
-const ECHO: &str = "
-import socket, threading
-listener = socket.create_server(('', 0), backlog=128)
-print('port', listener.getsockname()[1], flush=True)
-def serve(one):
-    try:
-        while data := one.recv(65536):
-            one.sendall(data)
-    except OSError:
-        pass
-    one.close()
-while True:
-    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
-";
 
 /// Makes connections until it is refused, or as many as were asked for, says how many, and has each echo something.
 const TAKE: &str = "
@@ -141,7 +117,12 @@ fn start_as(world: &World, user: &str, arguments: &[&str]) -> Program {
         "python3",
         "-c",
     ];
-    let words = [&["python3", "-c", AS_USER, user][..], &on_engine, arguments].concat();
+    let words = [
+        &["python3", "-c", python::AS_USER, user][..],
+        &on_engine,
+        arguments,
+    ]
+    .concat();
     world.start("a", &words)
 }
 
@@ -175,7 +156,7 @@ fn a_user_that_connects_without_end_is_told_so_and_another_is_served() {
         return;
     };
     let mut witness = Witness::start(&world);
-    let mut echo = world.start_peer(&["python3", "-c", ECHO]);
+    let mut echo = world.start_peer(&["python3", "-c", python::ECHO]);
     let (port, address) = (port_of(&mut echo), world.peer_address());
     let take = |user, most| start_as(&world, user, &[TAKE, &address, &port, most]);
     let mut greedy = take(GREEDY, "1000");
@@ -228,7 +209,7 @@ fn never_reads(test: &str, flags: &[&str], most_kib: u64) {
     let refused = &status(&world)["limits"]["refused_windows"];
     assert!(refused.as_u64() > Some(0), "{refused}");
     witness.goes_on(MEANWHILE);
-    let mut echo = start_as(&world, OTHER, &[ECHO]);
+    let mut echo = start_as(&world, OTHER, &[python::ECHO]);
     let other = port_of(&mut echo);
     let mut served = world.start_peer(&["python3", "-c", TAKE, &address, &other, "5"]);
     assert_eq!(said(&mut served, "took"), ["5", "OK"]);

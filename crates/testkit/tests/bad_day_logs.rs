@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 use testkit::{
-    EngineState, PATIENCE, Program, Witness, shunt, wait_for,
+    EngineState, PATIENCE, Program, Witness, python, shunt, wait_for,
     world::{self, Mode, World},
 };
 
@@ -216,18 +216,6 @@ connect()
 print('alive', flush=True)
 ";
 
-/// The peer: echoes.
-const ECHO: &str = "
-import socketserver
-class Echo(socketserver.BaseRequestHandler):
-    def handle(self):
-        while part := self.request.recv(65536): self.request.sendall(part)
-class Server(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-Server(('0.0.0.0', 8000), Echo).serve_forever()
-";
-
 #[test]
 fn a_program_whose_standard_error_takes_nothing_goes_on() {
     let test = "bad-day-program";
@@ -239,7 +227,7 @@ fn a_program_whose_standard_error_takes_nothing_goes_on() {
         (Mode::Supervised, &["--supervise", "only"]),
     ] {
         let mut world = World::new(test, way);
-        let mut echo = world.start_peer(&["python3", "-c", ECHO]);
+        let mut echo = world.start_peer(&["python3", "-c", python::ECHO_AT_8000]);
         echo.wait_listening(8000, PATIENCE).unwrap();
         let (shunt, peer) = (shunt().display().to_string(), world.peer_address());
         let mut programs = ["full", "closed", "limit"].map(|kind| {

@@ -13,7 +13,7 @@ mod datagrams;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host, wait_for, world};
+use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host, python, wait_for, world};
 
 const FIRST: &str = "@shunt/engine";
 const SECOND: &str = "@shunt/second";
@@ -60,18 +60,6 @@ while True:
             ready.unregister(one)
             one.close()
             print('ended', flush=True)
-";
-
-/// The peer that is connected to: echoes.
-const ECHO: &str = "
-import socketserver
-class Echo(socketserver.BaseRequestHandler):
-    def handle(self):
-        while part := self.request.recv(65536): self.request.sendall(part)
-class Server(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-Server(('0.0.0.0', 8000), Echo).serve_forever()
 ";
 
 /// The peer that connects: to each of the addresses, all of them held, and what it sends comes back.
@@ -127,7 +115,7 @@ impl Testbed {
             engine.wait_until("engine", PATIENCE, serves).unwrap();
             engine
         });
-        let mut echo = testkit::start(b, "python3", &["-c", ECHO]);
+        let mut echo = testkit::start(b, "python3", &["-c", python::ECHO_AT_8000]);
         echo.wait_listening(8000, PATIENCE).unwrap();
         Some(Testbed {
             engines: engines.into(),

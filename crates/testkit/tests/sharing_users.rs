@@ -10,20 +10,12 @@ use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use testkit::{Finished, PATIENCE, Program};
+use testkit::{Finished, PATIENCE, Program, python};
 use world::{World, shunt};
 
 /// Numbers without names: both are ordinary users.
 const OWNER: &str = "61001";
 const OTHER: &str = "61002";
-
-/// Becomes the user of the first argument, then runs the rest.
-const AS_USER: &str = "import os, sys
-user = int(sys.argv[1])
-os.setgroups([])
-os.setgid(user)
-os.setuid(user)
-os.execvp(sys.argv[2], sys.argv[2:])";
 
 const TOOL: &str = r#"
 import errno, hashlib, os, socket, sys, time
@@ -105,7 +97,7 @@ fn world(test: &str) -> Option<World> {
 /// The tool as a user, on the kernel or on the engine.
 fn start(world: &World, user: &str, on_engine: bool, arguments: &[&str]) -> Program {
     let shunt = shunt();
-    let mut line = vec!["-c", AS_USER, user];
+    let mut line = vec!["-c", python::AS_USER, user];
     if on_engine {
         line.extend([&*shunt, "run", "--policy", "engine-only", "--"]);
     }
