@@ -91,7 +91,7 @@ fn measures(subject: &str) {
     let is_busy = |why: &Value| why.as_str().unwrap().contains("the machine is busy");
     // What others disturb is refused and says so.
     if !failures.is_empty() && failures.iter().all(is_busy) {
-        return println!("SKIP {subject}: the machine is busy: {failures:?}");
+        return testkit::world::skip(&format!("bench-{subject}"), &format!("{failures:?}"));
     }
     assert_eq!(ended.status.code(), Some(0), "{subject}: {said}");
     let rows = report["rows"].as_array().unwrap();

@@ -50,9 +50,7 @@ mod tests {
 
     #[test]
     fn computations_are_made_beside_what_runs_and_end_with_it() {
-        let (answer, per_s) = beside(|| Ok(7)).unwrap();
-        assert_eq!(answer, 7);
-        assert!(per_s >= 0.0);
+        assert_eq!(beside(|| Ok(7)).unwrap().0, 7);
         assert!(alone(Duration::from_millis(20)).unwrap() > 0.0);
         assert!(beside(|| anyhow::bail!("broken") as anyhow::Result<()>).is_err());
     }
