@@ -191,6 +191,11 @@ impl Stream {
         }))
     }
 
+    /// Whether this process listens with it, on all cores; of one that is adopted its phase alone does not tell.
+    pub fn takes_part_in_listening(&self) -> bool {
+        self.tcp().is_ok_and(TcpSocket::takes_part_in_listening)
+    }
+
     /// Whether it listens, and no engine is there that it listens on.
     pub fn is_lost_listener(&self) -> bool {
         self.tcp().is_ok_and(TcpSocket::is_lost_listener)

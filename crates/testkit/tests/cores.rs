@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use client::{Errno, Observer, Readiness, Session, Socket, TcpSocket};
+use client::engines::{Engines, Placement};
+use client::{Errno, Observer, Readiness, Session, Socket, State, TcpSocket};
 use engine_support::*;
 use hostif::Steering;
 use netem::Bundle;
@@ -84,6 +85,74 @@ fn accept_takes_connections_in_the_order_in_which_they_were_established_on_any_c
     let came: Vec<_> = near.iter().map(|near| near.local_address()).collect();
     let accepted: Vec<_> = far.iter().map(|far| far.peer_address()).collect();
     assert_eq!(accepted, came);
+}
+
+/// Another process, as far as an engine can tell.
+fn other_process(engine: &EngineThread) -> Engines {
+    Engines::attach(std::slice::from_ref(&engine.name), Placement::Priority).unwrap()
+}
+
+/// Accepts so many connections from an adopted listener alone; returns how many came to each core.
+fn accepted_by(listener: &TcpSocket, from: &'static Session, count: usize) -> BTreeMap<u16, usize> {
+    let address = listener.local_address().unwrap();
+    let near: Vec<_> = (0..count)
+        .map(|_| connect(from, address).unwrap())
+        .collect();
+    per_core(&near.iter().map(|_| accept(listener)).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_listener_that_was_adopted_before_it_listened_is_adopted_again_with_all_of_its_cores() {
+    let engines = engines_of_cores([1, 2]);
+    let sessions = [0, 1].map(|side: usize| Session::attach(&engines[side].name).unwrap());
+    let other = other_process(&engines[1]);
+    let backing = backing();
+    let name = SocketAddr::try_from(rustix::net::getsockname(&backing).unwrap()).unwrap();
+    let socket = TcpSocket::open(sessions[1], backing.as_fd()).unwrap();
+    socket
+        .bind(SocketAddr::from((ADDRESSES[1], name.port())))
+        .unwrap();
+    let adopt = || TcpSocket::adopt(&other, backing.as_fd()).unwrap().unwrap();
+    let too_early = adopt();
+    socket.listen(backing.as_fd(), 64).unwrap();
+    assert_eq!(too_early.state(), State::Listening);
+    assert!(!too_early.takes_part_in_listening());
+    drop(too_early);
+    let adopted = adopt();
+    assert!(adopted.takes_part_in_listening());
+    assert_eq!(accepted_by(&adopted, sessions[0], 40).len(), 2);
+}
+
+#[test]
+fn who_adopts_a_listener_at_any_moment_of_its_beginning_has_all_of_its_cores() {
+    const ROUNDS: usize = 200;
+    let engines = engines_of_cores([1, 2]);
+    let sessions = [0, 1].map(|side: usize| Session::attach(&engines[side].name).unwrap());
+    let other = other_process(&engines[1]);
+    for _ in 0..ROUNDS {
+        let backing = backing();
+        let adopted = std::thread::scope(|scope| {
+            let begins = scope.spawn(|| {
+                let name = rustix::net::getsockname(&backing).unwrap();
+                let port = SocketAddr::try_from(name).unwrap().port();
+                let socket = TcpSocket::open(sessions[1], backing.as_fd()).unwrap();
+                socket.bind(SocketAddr::from((ADDRESSES[1], port))).unwrap();
+                socket.listen(backing.as_fd(), 64).unwrap();
+                socket
+            });
+            let adopted = loop {
+                let found = TcpSocket::adopt(&other, backing.as_fd()).unwrap();
+                if let Some(found) = found.filter(|found| found.takes_part_in_listening()) {
+                    break found;
+                }
+            };
+            // The other process closes its own; the listener goes on with who has adopted it.
+            drop(begins.join().unwrap());
+            adopted
+        });
+        let each = accepted_by(&adopted, sessions[0], 12);
+        assert_eq!(each.values().sum::<usize>(), 12);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hostif::Op;
 use rustix::fd::BorrowedFd;
@@ -19,6 +20,10 @@ use crate::tcp::socket::TcpSocket;
 /// allows by default (SOMAXCONN).
 pub(crate) const BACKLOG: u32 = 4096;
 
+/// How long another process may take from the first core that its listener is on to the last.
+const OTHER_LISTENS: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
+
 impl TcpSocket {
     /// Notes where it listens, for other engines that come after its own.
     pub(crate) fn note_listening(&self, backlog: u32) {
@@ -28,10 +33,17 @@ impl TcpSocket {
         self.backlog.store(backlog, Ordering::Relaxed);
     }
 
+    /// Whether this process listens with it, on all cores: it has begun to, or has found it listening. One that was adopted while another
+    /// process was about to listen has the socket of one core alone.
+    #[must_use]
+    pub fn takes_part_in_listening(&self) -> bool {
+        self.listens_at.get().is_some()
+    }
+
     /// Whether it listens, and all its engines are gone.
     #[must_use]
     pub fn is_lost_listener(&self) -> bool {
-        self.listens_at.get().is_some() && self.is_reset() && !self.is_served_elsewhere()
+        self.takes_part_in_listening() && self.is_reset() && !self.is_served_elsewhere()
     }
 
     /// Whether one of the engines on which it listened is gone, and it does not listen on another one in its place.
@@ -42,7 +54,7 @@ impl TcpSocket {
 
     /// The sessions with them.
     fn missed(&self) -> impl Iterator<Item = &'static Session> {
-        let is_lost = self.listens_at.get().is_some() && !self.is_closed();
+        let is_lost = self.takes_part_in_listening() && !self.is_closed();
         let parts = self.all_parts().filter(move |_| is_lost);
         parts
             .enumerate()
@@ -98,25 +110,61 @@ pub(crate) fn listen_on(
     backlog: u32,
 ) -> Result<Vec<Arc<TcpSocket>>, Errno> {
     let cores = session.attachments()?.steering.cores;
-    let bind = |core| {
-        let socket = match session.adopt_at(core, backing, TcpSocket::new)? {
-            Some(known) => known,
-            None => session.open(core, (&OPEN, backing), TcpSocket::new)?,
-        };
-        let bound = match socket.state() {
-            State::Listening => Ok(local),
-            // Another process may have bound it a moment ago.
-            _ => socket.bind(local),
-        };
-        Ok((socket, bound))
-    };
+    let bind = |core| bind_at(session, core, (backing, local));
     let sockets = (0..cores).map(bind).collect::<Result<Vec<_>, Errno>>()?;
-    for (socket, bound) in &sockets {
-        if socket.state() != State::Listening {
-            socket
-                .call(Op::Listen { backlog })
-                .map_err(|error| bound.err().unwrap_or(error))?;
-        }
+    let listen = |(socket, bound)| listen_as_bound(socket, bound, backlog);
+    sockets.into_iter().map(listen).collect()
+}
+
+/// What another process has bound or listens with there, or a socket of our own, and whether it is bound.
+type MaybeBound = (Arc<TcpSocket>, Result<SocketAddr, Errno>);
+
+fn bind_at(
+    session: &'static Session,
+    core: u16,
+    (backing, local): (BorrowedFd<'_>, SocketAddr),
+) -> Result<MaybeBound, Errno> {
+    let socket = match session.adopt_at(core, backing, TcpSocket::new)? {
+        Some(known) => known,
+        None => session.open(core, (&OPEN, backing), TcpSocket::new)?,
+    };
+    let bound = match socket.state() {
+        State::Listening => Ok(local),
+        // Another process may have bound it a moment ago.
+        _ => socket.bind(local),
+    };
+    Ok((socket, bound))
+}
+
+fn listen_as_bound(
+    socket: Arc<TcpSocket>,
+    bound: Result<SocketAddr, Errno>,
+    backlog: u32,
+) -> Result<Arc<TcpSocket>, Errno> {
+    if socket.state() != State::Listening {
+        socket
+            .call(Op::Listen { backlog })
+            .map_err(|error| bound.err().unwrap_or(error))?;
     }
-    Ok(sockets.into_iter().map(|(socket, _)| socket).collect())
+    Ok(socket)
+}
+
+/// The per-core socket of a listener that another process has begun, which listens core by core: that takes a moment, in which this process,
+/// if it tried to listen too and was later, may still be known with a socket that it has closed. If the other process ended there, this one
+/// listens in its place.
+pub(crate) fn join_at(
+    session: &'static Session,
+    core: u16,
+    at: (BorrowedFd<'_>, SocketAddr),
+) -> Result<Arc<TcpSocket>, Errno> {
+    let deadline = Instant::now() + OTHER_LISTENS;
+    while Instant::now() < deadline {
+        let found = session.adopt_at(core, at.0, TcpSocket::new)?;
+        if let Some(socket) = found.filter(|socket| socket.state() == State::Listening) {
+            return Ok(socket);
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    let (socket, bound) = bind_at(session, core, at)?;
+    listen_as_bound(socket, bound, BACKLOG)
 }

@@ -13,7 +13,7 @@ use crate::engines::attached::Engines;
 use crate::engines::session::Session;
 use crate::readiness::State;
 use crate::socket::Socket;
-use crate::tcp::comeback::BACKLOG;
+use crate::tcp::comeback::{BACKLOG, join_at};
 use crate::tcp::listener::PerCore;
 use crate::tcp::socket::TcpSocket;
 
@@ -58,15 +58,27 @@ impl TcpSocket {
             if session.is_dead() {
                 continue;
             }
-            for core in 0..session.attachments()?.steering.cores {
-                let Some(socket) = session.adopt_at(core, backing, TcpSocket::new)? else {
-                    continue;
-                };
-                // Of a listener that another process makes at this moment the other cores follow.
-                if socket.state() != State::Listening && found.is_empty() {
-                    return Ok(Some(socket));
+            let cores = session.attachments()?.steering.cores;
+            let mut known = None;
+            for core in 0..cores {
+                known = session.adopt_at(core, backing, TcpSocket::new)?;
+                if known.is_some() {
+                    break;
                 }
-                found.push(socket);
+            }
+            let Some(known) = known else { continue };
+            if known.state() != State::Listening && found.is_empty() {
+                return Ok(Some(known));
+            }
+            let Some(local) = known.local_address() else {
+                continue;
+            };
+            for core in 0..cores {
+                // Those of lower cores too: they may have come since they were asked for.
+                found.push(match known.id().core() == core {
+                    true => Arc::clone(&known),
+                    false => join_at(session, core, (backing, local))?,
+                });
             }
         }
         let mut found = found.into_iter();

@@ -2,7 +2,7 @@
 //! queues, by turns.
 
 use core::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use crate::calls::options;
 use crate::calls::sigio;
 use crate::fd_table::descriptors;
 use crate::fd_table::file::{File, Kind};
+use crate::fd_table::inherited::{self, Found};
 use crate::outcome::Switched;
 use crate::policy::policy;
 use crate::report;
@@ -82,7 +83,7 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
     let started =
         prepared.and_then(|stream| start(fd, socket, stream, (backlog, listener.is_on_all)));
     let started = match started {
-        Err(Errno::ADDRINUSE) => join(backing, backlog)?.ok_or(Errno::ADDRINUSE),
+        Err(Errno::ADDRINUSE) => join(fd, backlog)?.ok_or(Errno::ADDRINUSE),
         started => started,
     };
     match (started, owner) {
@@ -132,13 +133,14 @@ fn start(
 
 /// The listener that another program has made meanwhile of the same socket, which one of them has from a message; `None`: there
 /// is none. As in Linux a second listen changes the backlog.
-fn join(backing: BorrowedFd<'_>, backlog: i32) -> Result<Option<Arc<Stream>>, Errno> {
-    let adopted = Stream::adopt(backing)?;
-    let Some(stream) = adopted.filter(|stream| stream.phase() == Phase::Listening) else {
-        return Ok(None);
-    };
-    stream.set_backlog(backing, backlog)?;
-    Ok(Some(stream))
+fn join(fd: RawFd, backlog: i32) -> Result<Option<Arc<Stream>>, Errno> {
+    match inherited::adopt(fd, true)? {
+        Found::Stream(stream) if stream.takes_part_in_listening() => {
+            stream.set_backlog(sys::borrow(fd)?, backlog)?;
+            Ok(Some(stream))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// accept4(2): the new descriptor and the peer.

@@ -160,7 +160,7 @@ fn state_of(fd: RawFd) -> Option<u8> {
 }
 
 /// What an engine has for a descriptor.
-enum Found {
+pub enum Found {
     Nothing,
     Stream(Arc<Stream>),
     /// Another program is in listen(2), or ended there.
@@ -169,7 +169,7 @@ enum Found {
 
 /// What an engine has for it. One that listens in the kernel, or is bound there, may be on its way to the engine, by another
 /// program that is in listen(2): that takes a moment.
-fn adopt(fd: RawFd, is_stream: bool) -> Result<Found, Errno> {
+pub fn adopt(fd: RawFd, is_stream: bool) -> Result<Found, Errno> {
     const LOOKS: usize = 10;
     const PAUSE: Duration = Duration::from_millis(2);
     let backing = sys::borrow(fd)?;
@@ -184,7 +184,12 @@ fn adopt(fd: RawFd, is_stream: bool) -> Result<Found, Errno> {
         let listens = state == Some(TCP_LISTEN);
         let begins = |stream: &Stream| {
             let is_towards_nobody = state.is_some() && stream.peer().is_none();
-            stream.phase() == Phase::Connecting && (listens || is_towards_nobody)
+            match stream.phase() {
+                Phase::Connecting => listens || is_towards_nobody,
+                // It began between two looks, and its other cores are not known here.
+                Phase::Listening => !stream.takes_part_in_listening(),
+                _ => false,
+            }
         };
         found = match adopted {
             Some(stream) if begins(&stream) => Found::Begins,
