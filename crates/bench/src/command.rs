@@ -55,7 +55,7 @@ enum Benchmark {
     Left(micro::Arguments),
     /// When a sleeping program is told of what has come: rate against latency, policy by policy.
     Notify(micro::Arguments),
-    /// Features of a device, each off and all on: TSO, GRO, checksums, busy polling.
+    /// Features of a device and of the stacks, each off and on: TSO, GRO, checksums, zero-copy, moderation, busy polling.
     Matrix(micro::Arguments),
     /// Quotes by multicast in, orders by TCP out, fills back: tick to order, and the share of each end.
     Trading(micro::Arguments),

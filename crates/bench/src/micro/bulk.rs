@@ -125,11 +125,17 @@ pub(super) fn over_veth(
     sender: Stack,
     receiver: Stack,
 ) -> anyhow::Result<Values> {
-    stream(
-        testbed,
-        testbed.placement(On::A, sender)?,
-        testbed.placement(On::B, receiver)?,
-    )
+    over_veth_with(testbed, (sender, receiver), &[])
+}
+
+/// As `over_veth`, with more flags for the iperf3 that sends.
+pub(super) fn over_veth_with(
+    testbed: &Testbed,
+    (sender, receiver): (Stack, Stack),
+    flags: &[&str],
+) -> anyhow::Result<Values> {
+    let sender = testbed.placement(On::A, sender)?;
+    stream_with(testbed, sender, testbed.placement(On::B, receiver)?, flags)
 }
 
 /// Both ends on host a.

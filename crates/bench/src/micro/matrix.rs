@@ -4,7 +4,7 @@ use lab::{INTERFACE, Program};
 
 use super::{
     asked::Asked,
-    bulk,
+    bulk, notify,
     row::{Row, from},
     samples::Values,
     setup::{Plan, Setup},
@@ -28,21 +28,30 @@ pub fn plan() -> Plan {
         kernel: Some(from(kernel, "p50")),
         shunt: from(shunt, "p50"),
     };
+    let requests = |[what, kernel, shunt]: [&'static str; 3]| Row {
+        what,
+        unit: "requests/s",
+        better: Better::Higher,
+        kernel: Some(from(kernel, "rate")),
+        shunt: from(shunt, "rate"),
+    };
     let rows = RATES.into_iter().map(row);
     Plan {
         setups: SETUPS.to_vec(),
         rows: rows
             .chain(ROUND_TRIPS.into_iter().map(round_trip))
+            .chain(REQUESTS.into_iter().map(requests))
             .collect(),
         notes: vec![
             "rates: one stream, both ends of Shunt inline, both ends of the kernel's on the kernel; a feature is off at both ends, there by ethtool, here by a flag of the engine",
             "round trips: a client on the kernel alone with a server on each stack; no busy polling: --spin-us 0 inline, and the kernel's epoll_wait sleeps in both rows",
-            "moderation is a matter of shunt bench notify, zero-copy of shunt bench mover",
+            "zero-copy: iperf3 -Z sends by sendfile; that of AF_XDP needs a card whose driver has it (shunt doctor IFACE), which no virtual interface has",
+            "moderation: 32 clients on the kernel ask a server beside an engine, told of each event or by --notify every=8,us=100; the kernel of a virtual interface has none, so both rows stand beside its one",
         ],
     }
 }
 
-const RATES: [[&str; 3]; 4] = [
+const RATES: [[&str; 3]; 5] = [
     ["one stream, every feature on", "on", "on-inline"],
     ["one stream, TSO off", "tso", "tso-inline"],
     ["one stream, GRO off", "gro", "gro-inline"],
@@ -51,13 +60,23 @@ const RATES: [[&str; 3]; 4] = [
         "checksum",
         "checksum-inline",
     ],
+    [
+        "one stream, zero-copy (sendfile)",
+        "zero-copy",
+        "zero-copy-inline",
+    ],
 ];
 const ROUND_TRIPS: [[&str; 3]; 2] = [
     ["round trip, busy polling on", "trip", "trip-spins"],
     ["round trip, busy polling off", "trip", "trip-sleeps"],
 ];
 
-const SETUPS: [Setup; 11] = [
+const REQUESTS: [[&str; 3]; 2] = [
+    ["requests, moderation off", "asked", "each"],
+    ["requests, moderation on", "asked", "every"],
+];
+
+const SETUPS: [Setup; 16] = [
     rate("on", "kernel", |testbed| kernel(testbed, &[])),
     rate("on-inline", "inline", |testbed| inline(testbed, &[])),
     rate("tso", "kernel, TSO off", |testbed| {
@@ -77,6 +96,21 @@ const SETUPS: [Setup; 11] = [
     }),
     rate("checksum-inline", "inline, checksums off", |testbed| {
         inline(testbed, &["--no-checksum-offload"])
+    }),
+    rate("zero-copy", "kernel, sendfile", |testbed| {
+        sendfile(testbed, Stack::Kernel)
+    }),
+    rate("zero-copy-inline", "inline, sendfile", |testbed| {
+        sendfile(testbed, Stack::InlineWith(&[]))
+    }),
+    Setup::new("asked", "requests, kernel", |testbed| {
+        notify::measure(testbed, Stack::Kernel)
+    }),
+    Setup::new("each", "requests, told of each event", |testbed| {
+        notify::engine(testbed, "each")
+    }),
+    Setup::new("every", "requests, moderated", |testbed| {
+        notify::engine(testbed, "every=8,us=100")
     }),
     Setup::new("trip", "round trip, kernel", |testbed| {
         round_trip(testbed, Stack::Kernel)
@@ -107,6 +141,10 @@ fn round_trip(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
 
 fn inline(testbed: &Testbed, flags: &'static [&'static str]) -> anyhow::Result<Values> {
     bulk::over_veth(testbed, Stack::InlineWith(flags), Stack::InlineWith(flags))
+}
+
+fn sendfile(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
+    bulk::over_veth_with(testbed, (stack, stack), &["-Z"])
 }
 
 fn kernel(testbed: &Testbed, features: &[&'static str]) -> anyhow::Result<Values> {

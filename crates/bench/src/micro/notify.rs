@@ -85,12 +85,14 @@ impl Policy {
     }
 }
 
-fn engine(testbed: &Testbed, policy: &'static str) -> anyhow::Result<Values> {
+/// An engine's server that is told by this policy.
+pub(super) fn engine(testbed: &Testbed, policy: &'static str) -> anyhow::Result<Values> {
     let _engine = testbed.start_engine(On::A, &[])?;
     measure(testbed, Stack::Notified(policy))
 }
 
-fn measure(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
+/// The server alone with one client, and with [`CLIENTS`].
+pub(super) fn measure(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
     let mut server = Asked::start(testbed, stack, COMPUTE_US)?;
     let alone = server.by(1)?;
     let many = server.by(CLIENTS)?;

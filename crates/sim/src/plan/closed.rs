@@ -103,6 +103,33 @@ pub(super) fn measured_share(w: &Workload, costs: &Costs) -> f64 {
     }
 }
 
+/// How far predictions may be off where every cost was measured exactly: what `shunt sim plan --verify` holds them to.
+pub const MODEL_BAND: f64 = 0.1;
+/// How far a value may be off that nobody measured here, as a part of it.
+const UNMEASURED_BAND: f64 = 0.5;
+
+/// How far capacity and mean may be off, as a part of them: the model itself, half of the spread of what was measured, and half of
+/// what was not, each by its part of the work of a request.
+pub(super) fn error_band(w: &Workload, costs: &Costs) -> f64 {
+    let sum = |costs: &Costs| {
+        let (host, device) = work(w, costs);
+        host + device
+    };
+    let all = sum(costs);
+    let uncertain = costs.values().into_iter().map(|(name, value)| {
+        let band = match value.source {
+            Source::Measured => value.spread.unwrap_or(0.0) / 2.0,
+            Source::Literature | Source::Assumed => UNMEASURED_BAND,
+        };
+        let mut without = costs.clone();
+        if let Some(value) = without.value_mut(name) {
+            value.value = 0.0;
+        }
+        band * (all - sum(&without)).abs()
+    });
+    MODEL_BAND + uncertain.sum::<f64>() / (all + w.application_ns).max(1.0)
+}
+
 /// An engine that shares the only processors with the program.
 pub(super) fn crowded(w: &Workload, costs: &Costs) -> bool {
     costs.place == Where::Engine && w.host_cores <= w.engine_cores

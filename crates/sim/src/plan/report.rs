@@ -34,6 +34,7 @@ fn cells(w: &Workload, row: &Row) -> Vec<String> {
             true => format!("≥ {:.0}", c.capacity_per_s),
             false => format!("{:.0}", c.capacity_per_s),
         },
+        format!("± {:.0} %", 100.0 * row.error_band),
         format!("{:?}", c.bottleneck).to_lowercase(),
     ];
     cells.extend(match row.clients {
@@ -55,6 +56,8 @@ fn cells(w: &Workload, row: &Row) -> Vec<String> {
 
 const BY_THEMSELVES: &str = "Capacity and mean are the closed form; p50 and p99 are simulated, at the host: means of \
      five runs with their 95 % confidence intervals.";
+const BAND: &str = "Band: how far capacity and mean may be off: 10 % to which sim plan --verify holds the model, half of the \
+     spread of what was measured, and half of each value that nobody measured, by their parts of a request's work.";
 const WHO_WAIT: &str = "Capacity is the closed form, for as many such clients as it takes. What these clients get per \
      second, their mean, p50 and p99 are simulated turn by turn; the time is from a request to its answer, the client's \
      own work included.";
@@ -80,6 +83,7 @@ impl Plan {
             "busy cores",
             "saved",
             "most/s",
+            "band",
             "ends first",
         ];
         headings.extend(self.clients.map(|_| "these get/s"));
@@ -92,6 +96,7 @@ impl Plan {
             None => BY_THEMSELVES,
             Some(_) => WHO_WAIT,
         });
+        d.text(BAND);
         d.list(
             self.clients
                 .map(|asked| who_asks(&asked, w))

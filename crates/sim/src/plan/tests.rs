@@ -249,3 +249,25 @@ fn what_was_seen_of_a_program_counts_for_today_and_nothing_else() {
     };
     assert!(same("dpdk") && same("inline"));
 }
+
+#[test]
+fn the_error_band_is_that_of_the_model_where_costs_are_exact_and_grows_with_what_is_not() {
+    let mut preset = Preset::shipped();
+    let w = Workload::parse(include_str!("../../../../workloads/rpc.toml")).unwrap();
+    let band = |preset: &Preset| row(&plan(&w, preset).unwrap(), "kernel").error_band;
+    let kernel = preset.stacks.get_mut("kernel").unwrap();
+    let names: Vec<&str> = kernel.values().iter().map(|(name, _)| *name).collect();
+    for name in &names {
+        kernel.value_mut(name).unwrap().source = Source::Measured;
+    }
+    assert!((band(&preset) - MODEL_BAND).abs() < 1e-9);
+    // 3,700 of 11,139 ns of a request, half of a spread of 40 %.
+    let kernel = preset.stacks.get_mut("kernel").unwrap();
+    kernel.receive_ns.spread = Some(0.4);
+    let receive = kernel.receive_ns.value;
+    let all = row(&plan(&w, &preset).unwrap(), "kernel").closed.stack_ns + 2_000.0;
+    assert!((band(&preset) - MODEL_BAND - 0.2 * receive / all).abs() < 1e-9);
+    let kernel = preset.stacks.get_mut("kernel").unwrap();
+    kernel.receive_ns.source = Source::Assumed;
+    assert!((band(&preset) - MODEL_BAND - 0.5 * receive / all).abs() < 1e-9);
+}

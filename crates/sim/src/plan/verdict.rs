@@ -41,6 +41,8 @@ pub struct Row {
     pub saved_cores: f64,
     /// What part of a request's work on it stands on values that were measured.
     pub measured_share: f64,
+    /// How far its capacity and its mean may be off, as a part of them.
+    pub error_band: f64,
     /// What it would buy.
     pub buys: Buys,
     /// And why.
@@ -203,6 +205,7 @@ fn row(
     Row {
         sentence,
         measured_share,
+        error_band: super::closed::error_band(w, costs),
         stack: name.to_owned(),
         closed,
         simulated,
