@@ -376,11 +376,8 @@ impl<'m> Flow<'m> {
     /// Two full segments that leave, and the peer's ACK of both.
     pub fn send_two_segments(&mut self) {
         self.written += 2 * u64::from(self.device.family.segment_bytes());
-        let Self {
-            stack, host, now, ..
-        } = self;
-        stack
-            .written(*now, self.connection, self.written, host)
+        self.stack
+            .written(self.now, self.connection, self.written)
             .expect("there is room");
         self.transmit();
         self.our_seq = self.device.end;

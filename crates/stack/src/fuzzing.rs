@@ -350,11 +350,10 @@ impl<'m> Scene<'m> {
                 id,
                 view.acknowledged + u64::from(what),
                 tcp::WriteMode::Urgent,
-                world,
             ),
             _ => self
                 .stack
-                .written(now, id, view.acknowledged + u64::from(what) * 16, world),
+                .written(now, id, view.acknowledged + u64::from(what) * 16),
         };
         if matches!(what % 8, 0 | 1) {
             // Released later, or already.

@@ -5,7 +5,7 @@ use crate::{
     chrono::Doing, connection::Connection, events::Events, receive::Arrival,
     recovery::phase::Phase, send::flight_pool::FlightPool, state::State, time::Instant,
 };
-use wire::tcp::{Flags, Header, Plain, SackBlocks};
+use wire::tcp::{Flags, Header, Plain};
 
 impl Connection {
     /// The position that a segment acknowledges, if it may be believed. `Err`: what to do instead; nothing of
@@ -75,6 +75,7 @@ impl Connection {
 
     /// [`Self::handle_ack`] for a segment with a plain header that acknowledges more, while nothing is being repaired
     /// ([`Self::is_calm`]).
+    #[inline]
     pub(crate) fn handle_calm_ack(
         &mut self,
         now: Instant,
@@ -89,7 +90,7 @@ impl Connection {
         self.snd.window_seq = self.rcv.nxt;
         self.snd.window_ack = ack;
         let echo = self.echo(plain.timestamps);
-        self.take_feedback(now, echo, &SackBlocks::new(), ack, pool);
+        self.take_plain_feedback(now, echo, ack, pool);
         self.handle_new_ack(now, ack, pool);
         self.snd.duplicate_acks = 0;
         self.timers.reordering = Instant::NEVER;
@@ -97,7 +98,7 @@ impl Connection {
         if self.snd.window > window_before {
             self.on_window_opened(now);
         }
-        self.congestion_on_ack(now, 0, &before, pool);
+        self.congestion_on_calm_ack(now, &before, pool);
         Events::WRITABLE | Events::TRANSMIT
     }
 

@@ -46,7 +46,7 @@ pub use receive::plain::PlainArrival;
 pub use receive::ranges::RangeSlot;
 pub use receive::receive_window::ReceiveWindow;
 pub use send::flight_pool::{FlightPool, NoPool};
-pub use send::plain::{PlainStep, PlainTransmit};
+pub use send::plain::PlainTransmit;
 pub use send::segment::{Transmit, TransmitLimits};
 pub use send::sent::Run;
 pub use seq::SeqNumber;

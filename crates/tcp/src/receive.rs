@@ -276,6 +276,7 @@ impl Connection {
         self.take_in_order(now, end, bytes.len(), window)
     }
 
+    #[inline]
     pub(crate) fn take_in_order(
         &mut self,
         now: Instant,

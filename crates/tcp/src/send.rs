@@ -159,6 +159,7 @@ impl Connection {
 
     /// Payload of a full segment: the smaller of the peer's MSS and the path's, less our options
     /// (RFC 6691 §2).
+    #[inline]
     pub(crate) fn segment_room(&mut self, now: Instant, limits: &TransmitLimits) -> u64 {
         let mss = self.search.limit(self.snd.mss.min(limits.mss));
         let timestamps_len = if self.rcv.timestamps { 12 } else { 0 };
@@ -177,7 +178,7 @@ impl Connection {
 
     /// NextSeg rule 2 of RFC 6675, limited transmit (RFC 3042: what is held or was reported by duplicate ACKs
     /// left the pipe), and everything outside recovery.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next_new_data(
         &mut self,
         now: Instant,
@@ -319,12 +320,24 @@ impl Connection {
         self.options.nodelay || self.snd.small_end <= self.snd.una
     }
 
-    #[inline]
     pub(crate) fn on_sent(
         &mut self,
         now: Instant,
         stretch: Stretch,
         segment: u64,
+        pool: &mut dyn FlightPool,
+    ) {
+        self.on_sent_in_pieces(now, stretch, segment, stretch.end - stretch.start, pool);
+    }
+
+    /// New data leaves, `piece` bytes at a time: each has its own sample of the delivery rate.
+    #[inline(always)]
+    pub(crate) fn on_sent_in_pieces(
+        &mut self,
+        now: Instant,
+        stretch: Stretch,
+        segment: u64,
+        piece: u64,
         pool: &mut dyn FlightPool,
     ) {
         let quantum = self.rtt.srtt().map_or(Duration::ZERO, run_quantum);
@@ -333,7 +346,14 @@ impl Connection {
             cwnd: self.congestion.cwnd(),
             lost: self.recovery.lost,
         };
-        self.rate.on_sent(now, stretch, &flight);
+        let mut each = flight;
+        let mut start = stretch.start;
+        while start < stretch.end {
+            let end = stretch.end.min(start + piece);
+            self.rate.on_sent(now, Stretch { start, end }, &each);
+            each.in_flight += end - start;
+            start = end;
+        }
         self.chrono.on_sending(now);
         self.rate.note_use(self.snd.una, stretch, &flight);
         self.on_departed(now, stretch.end - stretch.start);
@@ -347,7 +367,7 @@ impl Connection {
             .append(at, stretch.start, stretch.end, quantum);
         snd.nxt = stretch.end;
         snd.max = stretch.end;
-        if stretch.end - stretch.start > segment {
+        if piece > segment {
             snd.trains.add(stretch.start, stretch.end);
         }
         snd.probe_owed = false;

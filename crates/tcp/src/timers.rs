@@ -106,6 +106,13 @@ impl Connection {
         self.timers.delayed_ack
     }
 
+    /// The earliest of the timers that sending new data, or the ACK of some, sets.
+    #[inline]
+    pub fn flight_deadline(&self) -> Instant {
+        let timers = &self.timers;
+        timers.retransmit.min(timers.probe).min(timers.cork)
+    }
+
     /// Acts on every timer that has expired at `now`.
     pub fn handle_timeout(&mut self, now: Instant, pool: &mut dyn FlightPool) -> Events {
         let mut events = Events::empty();

@@ -59,9 +59,7 @@ impl SocketLayer {
             // Before the stack knows of the bytes, of which the window has none.
             self.sockets.set_mark(row, Marks::BOUND_HERE, true);
         }
-        let accepted = self
-            .stack
-            .written_as(now, connection, note.end, mode, &mut self.sockets);
+        let accepted = self.stack.written_as(now, connection, note.end, mode);
         if accepted.is_ok() {
             let copies = &mut self.sockets.copies;
             copies.on_written(note.end - known, note.source.is_some() || note.in_place);
@@ -155,7 +153,7 @@ impl SocketLayer {
     ) -> Result<(), ()> {
         match self.known_written(connection) {
             Some(known) if known < end => {
-                let accepted = self.stack.written(now, connection, end, &mut self.sockets);
+                let accepted = self.stack.written(now, connection, end);
                 if accepted.is_ok() {
                     self.sockets.copies.on_written(end - known, false);
                 }

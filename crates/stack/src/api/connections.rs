@@ -14,23 +14,15 @@ use crate::stack::Stack;
 use crate::tables::{ConnectionId, ConnectionRecord, Flags, Touched};
 use crate::tcp::lifecycle::view;
 use core::net::{IpAddr, SocketAddr};
-use tcp::{
-    CongestionInfo, Events, Info, Instant, OffsetError, SocketOptions, State, UndoPart, WriteMode,
-};
+use tcp::{CongestionInfo, Events, Info, Instant, SocketOptions, State, UndoPart, WriteMode};
 
 impl Stack<'_> {
     /// The program has placed bytes in its send window up to stream offset `end`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`]: the offset cannot be; [`Error::NotFound`].
-    pub fn written(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        end: u64,
-        host: &mut dyn Host,
-    ) -> Result<(), Error> {
-        self.positioned(now, id, host, |tcp| tcp.handle_written(now, end))
+    pub fn written(&mut self, now: Instant, id: ConnectionId, end: u64) -> Result<(), Error> {
+        self.written_as(now, id, end, WriteMode::Plain)
     }
 
     /// Like [`Stack::written`], with more to say of how it was written.
@@ -43,9 +35,17 @@ impl Stack<'_> {
         id: ConnectionId,
         end: u64,
         mode: WriteMode,
-        host: &mut dyn Host,
     ) -> Result<(), Error> {
-        self.positioned(now, id, host, |tcp| tcp.handle_written_as(now, end, mode))
+        let index = self.check(id)?;
+        let events = self
+            .tcp
+            .change(index, |record| record.tcp.handle_written_as(now, end, mode))
+            .map_err(|_| Error::InvalidArgument)?;
+        // No timer moves before something leaves, and nobody has to be told.
+        if events.contains(Events::TRANSMIT) {
+            self.ip.flows.queue(index);
+        }
+        Ok(())
     }
 
     /// `TCP_QUICKACK`.
@@ -90,7 +90,7 @@ impl Stack<'_> {
             .map_err(|_| Error::InvalidArgument)?;
         // An ACK is all that comes of it: no timer moves, and nobody has to be told.
         if events.contains(Events::TRANSMIT) {
-            self.tcp.queue(&mut self.ip, index);
+            self.ip.flows.queue(index);
         }
         Ok(())
     }
@@ -111,27 +111,6 @@ impl Stack<'_> {
     ) -> Result<(), Error> {
         let index = self.check(id)?;
         self.tcp.run(&mut self.ip, now, index, host, act);
-        Ok(())
-    }
-
-    fn positioned(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        host: &mut dyn Host,
-        act: impl FnOnce(&mut tcp::Connection) -> Result<Events, OffsetError>,
-    ) -> Result<(), Error> {
-        let index = self.check(id)?;
-        let before = self.tcp.record(index).tcp.state();
-        let events = self
-            .tcp
-            .change(index, |record| act(&mut record.tcp))
-            .map_err(|_| Error::InvalidArgument)?;
-        // A position that calls for nothing has moved no timer either.
-        if !events.is_empty() {
-            self.tcp
-                .apply(&mut self.ip, now, index, before, events, host);
-        }
         Ok(())
     }
 

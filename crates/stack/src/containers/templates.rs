@@ -10,19 +10,31 @@ use wire::template::Template;
 /// Connections that are remembered; others with the same place take turns. A power of two.
 const ENTRIES: usize = 64;
 
-/// What a template was made from.
+/// What a template was made from, in few words: it is compared for every burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Origin {
-    connection: u32,
-    /// Of the row.
-    generation: u32,
-    /// Of the interfaces: one of them is the source of the frames.
-    interfaces: u32,
-    flow_label: u32,
-    hardware: ethernet::Address,
-    interface: InterfaceId,
-    ttl: u8,
-    tos: u8,
+    /// The row and its generation.
+    row: u64,
+    /// The neighbour's hardware address and the interface.
+    link: u64,
+    /// The generation of the interfaces, one of which is the source of the frames; the flow label.
+    label: u64,
+    /// TTL and type of service.
+    ip: u16,
+}
+
+impl Origin {
+    #[inline]
+    fn of(way: &Way, record: &ConnectionRecord) -> Self {
+        let [a, b, c, d, e, f] = way.hardware.0;
+        let [g, h] = way.interface.0.to_ne_bytes();
+        Self {
+            row: u64::from(way.connection) << 32 | u64::from(record.generation),
+            link: u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            label: u64::from(way.generation) << 32 | u64::from(record.flow_label),
+            ip: u16::from_ne_bytes([record.ttl, record.tos]),
+        }
+    }
 }
 
 /// Where a segment of a connection goes.
@@ -53,16 +65,7 @@ impl Templates {
         record: &ConnectionRecord,
         make: impl FnOnce() -> Template,
     ) -> &mut Template {
-        let origin = Origin {
-            connection: way.connection,
-            generation: record.generation,
-            interfaces: way.generation,
-            flow_label: record.flow_label,
-            hardware: way.hardware,
-            interface: way.interface,
-            ttl: record.ttl,
-            tos: record.tos,
-        };
+        let origin = Origin::of(way, record);
         let entry = &mut self.0[at(way.connection) % ENTRIES];
         if entry.as_ref().is_none_or(|known| known.0 != origin) {
             *entry = None;

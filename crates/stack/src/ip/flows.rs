@@ -46,6 +46,14 @@ impl Flows {
         self.paths[index].waiting_on != 0
     }
 
+    /// Flow `index` has something to send.
+    #[inline]
+    pub(crate) fn queue(&mut self, index: u32) {
+        if !self.is_waiting(at(index)) {
+            self.senders.push(index);
+        }
+    }
+
     /// Flow `index` waits for neighbour `n`.
     pub(super) fn wait_for(&mut self, index: usize, n: u32, neighbours: &mut Neighbours) {
         self.paths[index].waiting_on = n + 1;

@@ -93,7 +93,22 @@ impl Ip {
 
     /// Whether flow `index`, between the ends of `tuple`, may send now; starts what is needed if not, and queues it
     /// to be woken.
+    #[inline(always)]
     pub(crate) fn gate(&mut self, now: Instant, index: usize, tuple: &FourTuple) -> Gate {
+        let path = &self.flows.paths[index];
+        if path.route_generation == self.routes.generation()
+            && let Some(n) = path.neighbour.checked_sub(1)
+            && let Some(hardware) = self
+                .link
+                .neighbours
+                .known(now, n, path.neighbour_generation)
+        {
+            return Gate::Open(InterfaceId(path.interface), hardware);
+        }
+        self.gate_anew(now, index, tuple)
+    }
+
+    fn gate_anew(&mut self, now: Instant, index: usize, tuple: &FourTuple) -> Gate {
         let mut path = self.flows.paths[index];
         if !self.is_current(&path) {
             if !self.find_path(now, index, tuple) {
@@ -162,10 +177,11 @@ impl Ip {
     }
 
     /// The peer of flow `index` has answered: so has the neighbour on the way (RFC 4861 §7.3.1).
+    #[inline]
     pub(crate) fn confirm_path(&mut self, now: Instant, index: usize) {
-        let path = self.flows.paths[index];
-        let current = path.neighbour.checked_sub(1);
-        if let Some(n) = current.filter(|_| self.is_current(&path))
+        let path = &self.flows.paths[index];
+        if let Some(n) = path.neighbour.checked_sub(1)
+            && self.is_current(path)
             && self.link.neighbours.confirm(now, n)
         {
             self.link.arm_neighbour(n);

@@ -209,6 +209,7 @@ impl Neighbours {
     }
 
     /// The neighbour answered on a higher layer (RFC 4861 §7.3.1): its entry is good. Whether a deadline has gone.
+    #[inline]
     pub(crate) fn confirm(&mut self, now: Instant, n: u32) -> bool {
         use NeighbourState as S;
         let entry = &mut self.entries[at(n)];
@@ -483,5 +484,6 @@ fn key(interface: InterfaceId, address: IpAddr) -> FourTuple {
 }
 
 mod advertised;
+mod known;
 #[cfg(test)]
 mod tests;

@@ -233,11 +233,11 @@ impl Link {
     }
 
     /// Headers of a connection's segments (`envelope` says nothing of which one).
-    pub(crate) fn template(&self, envelope: &Envelope) -> Template {
+    pub(crate) fn template(&self, envelope: &Envelope, ports: [u16; 2]) -> Template {
         let mut headers = [0; IP_START + ipv6::Header::LEN];
         let hardware = self.hardware_of(envelope.interface);
         envelope.emit(hardware, Protocol::TCP, 0, &mut headers);
-        Template::new(&headers, envelope.source, envelope.destination)
+        Template::new(&headers, envelope.source, envelope.destination, ports)
     }
 
     /// Sends a segment without payload that belongs to no turn of a connection; false: a busy interface has lost it, as

@@ -57,6 +57,11 @@ impl Link {
         }
     }
 
+    /// Whether questions wait.
+    pub(crate) fn has_questions(&self) -> bool {
+        !self.questions.is_empty()
+    }
+
     /// Sends the questions that wait.
     pub(crate) fn send_questions(&mut self, egress: &mut dyn Egress) {
         while let Some(question) = self.questions.pop_front() {

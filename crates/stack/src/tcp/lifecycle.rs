@@ -103,24 +103,25 @@ impl Tcp<'_> {
     /// Connection `index` may have something to send.
     #[inline]
     pub(crate) fn queue(&self, ip: &mut Ip, index: u32) {
-        if self.record(index).tcp.may_transmit() && !ip.flows.is_waiting(at(index)) {
-            ip.flows.senders.push(index);
+        if self.record(index).tcp.may_transmit() {
+            ip.flows.queue(index);
         }
     }
 
-    /// [`Self::apply`] of an established connection to which data came, and no more: of its timers that of the ACK alone
-    /// may run earlier now.
+    /// [`Self::apply`] of an established connection to which a plain segment came: of its timers only `timers` may run
+    /// earlier now.
     #[inline]
-    pub(crate) fn apply_data(
+    pub(crate) fn apply_plain(
         &mut self,
         ip: &mut Ip,
         now: Instant,
         index: u32,
         events: Events,
         host: &mut dyn Host,
+        timers: impl FnOnce(&tcp::Connection) -> Instant,
     ) {
         if self.tell_usual(ip, index, events, host) {
-            return hasten(ip, index, self.record(index).tcp.ack_deadline());
+            return hasten(ip, index, timers(&self.record(index).tcp));
         }
         self.apply_unusual(ip, now, index, State::Established, events, host);
     }
@@ -318,7 +319,7 @@ impl Tcp<'_> {
 
 /// Lets the wheel look at connection `index` at `wanted`, unless it will earlier.
 #[inline(always)]
-fn hasten(ip: &mut Ip, index: u32, wanted: Instant) {
+pub(super) fn hasten(ip: &mut Ip, index: u32, wanted: Instant) {
     let timer = Timer::Connection(index);
     if wanted < ip.link.timers.deadline(timer) {
         ip.link.timers.move_to(timer, wanted);

@@ -43,11 +43,13 @@ pub(crate) struct TcpTables<'m> {
     pub(crate) undo: Option<&'m mut UndoRow>,
 }
 
-/// A segment that the interface did not take.
+/// Segments that the interface did not take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refused {
     connection: ConnectionId,
     transmit: Transmit,
+    /// Of which so much leaves at once, bytes.
+    piece: u32,
 }
 
 /// TCP of this host.

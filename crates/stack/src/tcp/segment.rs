@@ -204,11 +204,17 @@ impl Tcp<'_> {
                 let events = self.receive(index, touched, host, |record, window| {
                     record.tcp.take_plain_data(now, plain, payload, window)
                 });
-                return self.apply_data(ip, now, index, events, host);
+                let timers = tcp::Connection::ack_deadline;
+                return self.apply_plain(ip, now, index, events, host, timers);
             }
-            PlainArrival::Ack(ack) => self.take_in(ip, now, index, host, |tcp, window| {
-                tcp.take_plain_ack(now, plain, payload, ack, window)
-            }),
+            PlainArrival::Ack(ack) => {
+                let events = self.receive(index, Touched::Row, host, |record, window| {
+                    record.tcp.take_plain_ack(now, plain, payload, ack, window)
+                });
+                ip.confirm_path(now, at(index));
+                let timers = |tcp: &tcp::Connection| tcp.flight_deadline().min(tcp.ack_deadline());
+                return self.apply_plain(ip, now, index, events, host, timers);
+            }
             PlainArrival::GoesLong => self.take_in(ip, now, index, host, |tcp, window| {
                 tcp.handle_marked_segment(now, mark, &plain.header(), payload, window)
             }),

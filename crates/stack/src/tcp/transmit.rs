@@ -2,21 +2,22 @@
 //! segments, so that one bulk transfer does not delay a thousand small answers.
 //!
 //! A connection stands in the queue at most once; one that waits for a neighbour leaves it until it is
-//! woken. A segment that the interface refused is kept (one for the whole stack) and goes first next
+//! woken. What the interface refused of a turn is kept (once for the whole stack) and goes first next
 //! time, so that a busy interface reorders nothing. A busy interface holds up the others.
+
+mod plain;
 
 use super::Refused;
 use super::Tcp;
 use crate::containers::intrusive::at;
-use crate::containers::templates::Way;
-use crate::egress::{Busy, Egress, Frame, PartialChecksum, Payload};
+use crate::egress::{Busy, Egress, Payload};
 use crate::host::Host;
 use crate::ip::Ip;
 use crate::ip::path::Gate;
 use crate::link::interface::InterfaceId;
 use crate::link::output::{Envelope, PACKET_MAX, ip_header_len, packet_max, segments};
-use crate::tables::{ConnectionRecord, Flags, Touched};
-use tcp::{Instant, PlainStep, PlainTransmit, Transmit, TransmitLimits, UndoPart};
+use crate::tables::{ConnectionRecord, Flags};
+use tcp::{Instant, Transmit, TransmitLimits};
 use wire::ethernet;
 
 /// Segments of one turn.
@@ -25,14 +26,8 @@ const QUANTUM: usize = 4;
 const TCP_HEADER_MIN: u16 = 20;
 const TCP_HEADER_MAX: u32 = 60;
 
-/// A connection in its turn.
-struct Sender {
-    index: u32,
-    /// Where it sends; `None`: that is lost.
-    open: Option<(InterfaceId, ethernet::Address)>,
-    /// As soon as they were asked for.
-    limits: Option<TransmitLimits>,
-}
+/// What a turn has to look at: [`Tcp::end_of_sending`].
+const UNUSUAL: Flags = Flags::LOSE.union(Flags::DRAINING).union(Flags::RESETTING);
 
 /// How a turn ended.
 enum Turn {
@@ -70,8 +65,12 @@ impl Tcp<'_> {
             if record.tcp.socket_options().notsent_low_water > 0 {
                 host.on_sent(record.owner, record.tcp.sent());
             }
+            let flags = record.flags();
             match turn {
-                Turn::Over => self.end_of_sending(ip, now, index, host),
+                Turn::Over if flags.intersects(UNUSUAL) => {
+                    self.end_of_sending(ip, now, index, flags, host);
+                }
+                Turn::Over => {}
                 Turn::More => ip.flows.senders.push(index),
                 Turn::Busy => {
                     ip.flows.senders.push(index);
@@ -79,8 +78,10 @@ impl Tcp<'_> {
                 }
             }
         }
-        // What was asked for on the way leaves with the same burst.
-        ip.link.send_questions(egress);
+        if ip.link.has_questions() {
+            // What was asked for on the way leaves with the same burst.
+            ip.link.send_questions(egress);
+        }
         sent
     }
 
@@ -108,12 +109,21 @@ impl Tcp<'_> {
             ip.gate(now, at(index), &self.connections[at(index)].tuple)
         {
             let envelope = envelope(self.record(index), interface, hardware);
-            let done = self.send_from(ip, now, index, &envelope, &refused.transmit, egress);
-            if done.is_err() {
-                self.refused = Some(refused);
-                return done;
+            let mut left = refused.transmit;
+            loop {
+                let (first, rest) = left.cut(refused.piece);
+                let done = self.send_from(ip, now, index, &envelope, &first, egress);
+                if done.is_err() {
+                    self.refused = Some(Refused {
+                        transmit: left,
+                        ..refused
+                    });
+                    return done;
+                }
+                *sent += 1;
+                let Some(rest) = rest else { break };
+                left = rest;
             }
-            *sent += 1;
         }
         Ok(())
     }
@@ -128,54 +138,14 @@ impl Tcp<'_> {
         sent: &mut usize,
         egress: &mut dyn Egress,
     ) -> Turn {
-        if self.only_acknowledges(index) {
-            return self.acknowledge(ip, now, index, sent, egress);
+        if self.sends_plainly(index) {
+            return self.take_plain_turn(ip, now, index, quantum, sent, egress);
         }
         let turn = self.transmit(ip, now, index, quantum, sent, egress);
         self.arm(ip, index);
         turn
     }
 
-    /// Whether all that connection `index` may send is an ACK with a plain header.
-    #[inline]
-    fn only_acknowledges(&self, index: u32) -> bool {
-        #[cfg(test)]
-        if self.sends_long {
-            return false;
-        }
-        let record = self.record(index);
-        let unusual = Flags::LOSE | Flags::DRAINING | Flags::RESETTING;
-        record.flags() & (unusual | Flags::USED) == Flags::USED && record.tcp.only_acknowledges()
-    }
-
-    /// The turn of a connection that only acknowledges. That stops a timer, which stays in the wheel as any that stops.
-    fn acknowledge(
-        &mut self,
-        ip: &mut Ip,
-        now: Instant,
-        index: u32,
-        sent: &mut usize,
-        egress: &mut dyn Egress,
-    ) -> Turn {
-        let row = at(index);
-        if ip.flows.is_waiting(row) || !self.record(index).tcp.owes_ack() {
-            return Turn::Over;
-        }
-        let open = match ip.gate(now, row, &self.connections[row].tuple) {
-            Gate::Open(interface, hardware) => Some((interface, hardware)),
-            Gate::Lost => None,
-            Gate::Waiting => return Turn::Over,
-        };
-        let touched = Touched::Part(UndoPart::Ack);
-        let plain = self.change_touched(index, touched, |record| record.tcp.take_ack(now));
-        if let Err(Busy) = self.send_plain(ip, index, open, &plain, egress) {
-            return self.refuse(index, plain.into());
-        }
-        *sent += 1;
-        Turn::Over
-    }
-
-    #[inline]
     fn transmit(
         &mut self,
         ip: &mut Ip,
@@ -199,160 +169,73 @@ impl Tcp<'_> {
             Gate::Lost => None,
             Gate::Waiting => return Turn::Over,
         };
-        let mut sender = Sender {
-            index,
-            open,
-            limits: None,
-        };
-        let is_plain = self.sends_plainly(index);
+        self.transmit_to(ip, now, (index, open), quantum, sent, egress)
+    }
+
+    /// What a connection sends that has no way to go is lost.
+    #[cold]
+    fn transmit_lost(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        index: u32,
+        quantum: usize,
+        sent: &mut usize,
+        egress: &mut dyn Egress,
+    ) -> Turn {
+        let turn = self.transmit_to(ip, now, (index, None), quantum, sent, egress);
+        self.arm(ip, index);
+        turn
+    }
+
+    /// What connection `index` sends by the long way, if it is not lost.
+    fn transmit_to(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        (index, open): (u32, Option<(InterfaceId, ethernet::Address)>),
+        quantum: usize,
+        sent: &mut usize,
+        egress: &mut dyn Egress,
+    ) -> Turn {
+        let mut limits = None;
         for _ in 0..quantum {
-            let step = if is_plain {
-                self.next_plain(ip, now, &mut sender, egress)
-            } else if self.record(index).tcp.may_transmit() {
-                PlainStep::GoesLong
-            } else {
-                PlainStep::Nothing
+            if !self.record(index).tcp.may_transmit() {
+                return Turn::Over;
+            }
+            let limits = limits.get_or_insert_with(|| {
+                let interface = open.map(|(interface, _)| interface);
+                self.limits(ip, now, index, interface, egress)
+            });
+            let transmit = self.fly(index, |record, blocks| {
+                record.tcp.poll_transmit(now, limits, blocks)
+            });
+            let Some(transmit) = transmit else {
+                return Turn::Over;
             };
-            match step {
-                PlainStep::Leaves(plain) => {
-                    let done = self.send_plain(ip, index, sender.open, &plain, egress);
-                    if let Err(Busy) = done {
-                        return self.refuse(index, plain.into());
-                    }
+            if let Some((interface, hardware)) = open {
+                let envelope = envelope(self.record(index), interface, hardware);
+                let done = self.send_from(ip, now, index, &envelope, &transmit, egress);
+                if let Err(Busy) = done {
+                    return self.refuse(index, transmit, transmit.len);
                 }
-                PlainStep::Nothing => return Turn::Over,
-                PlainStep::GoesLong => {
-                    let limits = self.limits_of(ip, now, &mut sender, egress);
-                    let transmit = self.fly(index, |record, blocks| {
-                        record.tcp.poll_transmit(now, &limits, blocks)
-                    });
-                    let Some(transmit) = transmit else {
-                        return Turn::Over;
-                    };
-                    let done = self.send_any(ip, now, &sender, &transmit, egress);
-                    if let Err(Busy) = done {
-                        return self.refuse(index, transmit);
-                    }
-                }
+            } else {
+                ip.link.counters.ip_out_discards += 1;
             }
             *sent += 1;
         }
         Turn::More
     }
 
-    /// The interface takes nothing now: this goes first next time.
+    /// The interface takes nothing now: this goes first next time, at most `piece` bytes at once.
     #[cold]
-    fn refuse(&mut self, index: u32, transmit: Transmit) -> Turn {
+    fn refuse(&mut self, index: u32, transmit: Transmit, piece: u32) -> Turn {
         self.refused = Some(Refused {
             connection: self.record(index).id(index),
             transmit,
+            piece,
         });
         Turn::Busy
-    }
-
-    /// Whether connection `index` sends plainly in this turn.
-    #[inline]
-    fn sends_plainly(&self, index: u32) -> bool {
-        #[cfg(test)]
-        if self.sends_long {
-            return false;
-        }
-        self.record(index).tcp.sends_plainly()
-    }
-
-    /// What connection `sender.index`, which sends plainly, sends next.
-    #[inline]
-    fn next_plain(
-        &mut self,
-        ip: &mut Ip,
-        now: Instant,
-        sender: &mut Sender,
-        egress: &dyn Egress,
-    ) -> PlainStep {
-        let tcp = &mut self.connections[at(sender.index)].tcp;
-        if tcp.rests() {
-            return PlainStep::Nothing;
-        }
-        let has_data = tcp.has_data_to_send();
-        let limits = has_data.then(|| self.limits_of(ip, now, sender, egress));
-        self.fly(sender.index, |record, blocks| {
-            record.tcp.poll_plain(now, limits.as_ref(), blocks)
-        })
-    }
-
-    fn limits_of(
-        &mut self,
-        ip: &mut Ip,
-        now: Instant,
-        sender: &mut Sender,
-        egress: &dyn Egress,
-    ) -> TransmitLimits {
-        if let Some(limits) = sender.limits {
-            return limits;
-        }
-        let interface = sender.open.map(|(interface, _)| interface);
-        let limits = self.limits(ip, now, sender.index, interface, egress);
-        *sender.limits.insert(limits)
-    }
-
-    #[inline]
-    fn send_plain(
-        &mut self,
-        ip: &mut Ip,
-        index: u32,
-        open: Option<(InterfaceId, ethernet::Address)>,
-        plain: &PlainTransmit,
-        egress: &mut dyn Egress,
-    ) -> Result<(), Busy> {
-        let Some((interface, hardware)) = open else {
-            ip.link.counters.ip_out_discards += 1;
-            return Ok(());
-        };
-        let record = &mut self.connections[at(index)];
-        let way = Way {
-            connection: index,
-            interface,
-            hardware,
-            generation: ip.link.interfaces.generation(),
-        };
-        let make = || {
-            let envelope = envelope(record, interface, hardware);
-            ip.link.template(&envelope)
-        };
-        let template = self.templates.of(&way, record, make);
-        let start = u16::try_from(template.tcp_at()).expect("invariant: behind two headers");
-        let ports = [record.tuple.local_port(), record.tuple.remote_port()];
-        let frame = Frame {
-            interface,
-            headers: template.emit(record.identification, ports, &plain.header, at(plain.len)),
-            payload: payload_of(record, index, plain.offset, plain.len),
-            checksum: Some(PartialChecksum {
-                start,
-                offset: wire::tcp::CHECKSUM_OFFSET,
-            }),
-            segment_size: plain.segment_size,
-        };
-        egress.transmit(&frame)?;
-        let packets = segments(plain.len, plain.segment_size);
-        ip.link.count_segments(packets);
-        note_packets(record, packets);
-        Ok(())
-    }
-
-    fn send_any(
-        &mut self,
-        ip: &mut Ip,
-        now: Instant,
-        sender: &Sender,
-        transmit: &Transmit,
-        egress: &mut dyn Egress,
-    ) -> Result<(), Busy> {
-        let Some((interface, hardware)) = sender.open else {
-            ip.link.counters.ip_out_discards += 1;
-            return Ok(());
-        };
-        let envelope = envelope(self.record(sender.index), interface, hardware);
-        self.send_from(ip, now, sender.index, &envelope, transmit, egress)
     }
 
     /// How large segments of connection `index` may be; without an interface they are lost anyway.
@@ -386,8 +269,14 @@ impl Tcp<'_> {
     }
 
     /// A connection has nothing more to send now. One that is detached has no other purpose.
-    fn end_of_sending(&mut self, ip: &mut Ip, now: Instant, index: u32, host: &mut dyn Host) {
-        let flags = self.record(index).flags();
+    fn end_of_sending(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        index: u32,
+        flags: Flags,
+        host: &mut dyn Host,
+    ) {
         if flags.contains(Flags::USED | Flags::RESETTING) {
             self.mark(index, Flags::RESETTING, false);
             if !flags.contains(Flags::DETACHED) {

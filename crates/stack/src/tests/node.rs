@@ -416,7 +416,7 @@ impl<'m> Node<'m> {
             }
         }
         self.stack
-            .written(now, id, u64::try_from(end).unwrap(), &mut self.host)
+            .written(now, id, u64::try_from(end).unwrap())
             .unwrap();
         end == data.len()
     }

@@ -240,10 +240,7 @@ fn a_timer_costs_the_same_among_100_000_others() {
         .map(|row| row.connection)
         .collect();
     for id in all {
-        crowd
-            .stack
-            .written(crowd.now, id, 100, &mut crowd.host)
-            .unwrap();
+        crowd.stack.written(crowd.now, id, 100).unwrap();
         crowd.transmit();
     }
     let worst = (0..CONNECTIONS)

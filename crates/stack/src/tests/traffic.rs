@@ -410,11 +410,11 @@ fn rows_count_what_they_hold() {
     let named = counters.iter().find(|(name, _)| *name == "TcpActiveOpens");
     assert_eq!(named, Some(("TcpActiveOpens", 1)));
     let id = pair.nodes[0].id(client);
-    let (now, host) = (pair.now, &mut pair.nodes[0].host);
+    let now = pair.now;
     assert_eq!(
         pair.nodes[0]
             .stack
-            .written(now, id, u64::from(CAPACITY) + 1, host),
+            .written(now, id, u64::from(CAPACITY) + 1),
         Err(Error::InvalidArgument),
         "beyond the window"
     );

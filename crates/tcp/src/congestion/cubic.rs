@@ -67,6 +67,7 @@ impl Controller for Cubic {
         self.hystart.start(0);
     }
 
+    #[inline]
     fn on_ack(&mut self, window: &mut Window, sample: &AckSample) {
         if sample.in_recovery {
             return;

@@ -70,6 +70,7 @@ impl HyStart {
     }
 
     /// One ACK in the first slow start (§4.3: later ones have a better threshold).
+    #[inline]
     pub fn on_ack(&mut self, window: &mut Window, sample: &AckSample) {
         if let Some(rtt) = sample.rtt {
             let rtt_us = u32::try_from(rtt.as_us()).unwrap_or(UNKNOWN - 1);

@@ -38,7 +38,7 @@ impl Connection {
     }
 
     /// Takes in a segment that is [`PlainArrival::Data`].
-    #[inline]
+    #[inline(never)]
     pub fn take_plain_data(
         &mut self,
         now: Instant,
@@ -99,6 +99,7 @@ impl Connection {
         u64::from(plain.window) << self.snd.window_shift == self.snd.window
     }
 
+    #[inline]
     fn note_arrival(&mut self, now: Instant, plain: &Plain, len: usize) {
         self.counters.count_in(now, len, self.rcv.segment_payload);
         self.timers.last_received = now;
@@ -114,6 +115,7 @@ impl Connection {
         }
     }
 
+    #[inline]
     fn take_next_data(
         &mut self,
         now: Instant,

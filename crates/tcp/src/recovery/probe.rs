@@ -52,6 +52,7 @@ impl Probe {
 
 impl Connection {
     /// TLP_calc_PTO, and whether one is due at all (RFC 8985 §7.2).
+    #[inline]
     pub(crate) fn arm_probe(&mut self, now: Instant) {
         let is_fresh = !self.probe.was_sent || self.rtt.samples() != self.probe.samples;
         // Data that overtakes its SYN-ACK (RFC 7413) waits for that one's timer.

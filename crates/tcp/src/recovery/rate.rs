@@ -102,6 +102,7 @@ impl Rate {
     }
 
     /// New data, `[start, end)`, leaves with `in_flight` bytes before it (§4.1.2.2).
+    #[inline]
     pub fn on_sent(&mut self, now: Instant, stretch: Stretch, flight: &Flight) {
         let (Stretch { start, end }, in_flight) = (stretch, flight.in_flight);
         if in_flight == 0 {

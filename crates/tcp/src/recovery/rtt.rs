@@ -127,6 +127,7 @@ impl RttEstimator {
     /// RFC 6298 §2.2 and §2.3, with weights divided by the samples of a round (RFC 7323 appendix G): an
     /// ACK for every second segment must not forget the variation within a single round trip. Counted
     /// over the last round instead of estimated, since one ACK may stand for 64 KiB.
+    #[inline]
     pub fn sample(&mut self, now: Instant, rtt: Duration, una: u64, max: u64) {
         let us = u32::try_from(rtt.as_us()).unwrap_or(NO_RTT - 1).max(1);
         if una >= self.round_end {

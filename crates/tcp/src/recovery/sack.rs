@@ -35,9 +35,34 @@ impl Connection {
         ack: u64,
         pool: &mut dyn FlightPool,
     ) -> Feedback {
+        self.take_any_feedback(now, echo, Some(sack), ack, pool)
+    }
+
+    /// [`Self::take_feedback`] of an ACK without blocks.
+    #[inline]
+    pub(crate) fn take_plain_feedback(
+        &mut self,
+        now: Instant,
+        echo: Option<u32>,
+        ack: u64,
+        pool: &mut dyn FlightPool,
+    ) {
+        self.take_any_feedback(now, echo, None, ack, pool);
+    }
+
+    #[inline(always)]
+    fn take_any_feedback(
+        &mut self,
+        now: Instant,
+        echo: Option<u32>,
+        sack: Option<&SackBlocks>,
+        ack: u64,
+        pool: &mut dyn FlightPool,
+    ) -> Feedback {
+        let sack = sack.filter(|sack| self.rcv.sack && !sack.is_empty());
         let mut feedback = Feedback {
             acked: ack.saturating_sub(self.snd.una),
-            has_blocks: self.rcv.sack && !sack.is_empty(),
+            has_blocks: sack.is_some(),
             echo,
             ..Feedback::default()
         };
@@ -67,7 +92,7 @@ impl Connection {
                 }
             }
         });
-        if feedback.has_blocks {
+        if let Some(sack) = sack {
             let (blocks, duplicate) = self.sort_blocks(sack, ack);
             feedback.duplicate = duplicate;
             let reports = u32::from(duplicate.is_some());
@@ -170,6 +195,7 @@ impl Connection {
     }
 
     /// Bytes that are thought to be in the network (RFC 6675 §4 SetPipe, RFC 8985 §9.3).
+    #[inline]
     pub(crate) fn pipe(&self) -> u64 {
         let in_flight = self.snd.sent.in_flight();
         if self.rcv.sack {

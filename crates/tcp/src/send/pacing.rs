@@ -38,6 +38,12 @@ impl Connection {
         }
     }
 
+    /// Whether no rate limits it.
+    #[inline]
+    pub(crate) fn is_unpaced(&self) -> bool {
+        self.congestion.pacing_rate().is_none() && self.options.max_pacing_rate == 0
+    }
+
     /// How much may leave now, bytes; `None`: the next segment's time has not come, and a timer waits
     /// for it.
     pub(crate) fn pacing_allowance(&mut self, now: Instant) -> Option<u64> {
@@ -56,6 +62,7 @@ impl Connection {
     }
 
     /// `bytes` have left: the next segment departs when they are through at the pacing rate.
+    #[inline]
     pub(crate) fn on_departed(&mut self, now: Instant, bytes: u64) {
         let Some(rate) = self.pacing_rate() else {
             return;

@@ -14,17 +14,39 @@ use crate::{
 };
 use wire::{ecn::Ecn, tcp::Plain};
 
-/// A segment to send whose header is plain. Ports and checksum are the caller's.
+/// Segments to send whose headers are plain. Ports and checksum are the caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainTransmit {
-    /// Header.
+    /// Header of the first one, but for PSH, which is for the last.
     pub header: Plain,
     /// Stream offset of the payload in the send window.
     pub offset: u64,
     /// Payload length, bytes.
     pub len: u32,
+    /// Of that, so much at most is handed to the device at once.
+    pub piece: u32,
     /// The device must cut the payload into pieces of this size, bytes.
     pub segment_size: Option<u16>,
+}
+
+impl PlainTransmit {
+    /// Header and payload length of what is handed to the device first.
+    #[inline]
+    pub fn first_piece(&self) -> (Plain, u32) {
+        let len = self.len.min(self.piece);
+        let mut header = self.header;
+        header.is_pushed &= len == self.len;
+        (header, len)
+    }
+
+    /// `len` bytes have left; whether there are more.
+    #[inline]
+    pub fn advance(&mut self, len: u32) -> bool {
+        self.header.seq = self.header.seq.wrapping_add(len);
+        self.offset += u64::from(len);
+        self.len -= len;
+        self.len > 0
+    }
 }
 
 impl From<PlainTransmit> for Transmit {
@@ -39,67 +61,60 @@ impl From<PlainTransmit> for Transmit {
     }
 }
 
-/// What [`Connection::poll_plain`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlainStep {
-    /// This leaves.
-    Leaves(PlainTransmit),
-    /// Nothing does now.
-    Nothing,
-    /// It is not so simple: ask [`Connection::poll_transmit`].
-    GoesLong,
-}
-
 impl Connection {
-    /// The next segment of a connection with [`Self::sends_plainly`], if it is plain. `limits` are needed by one with
-    /// [`Self::has_data_to_send`].
-    #[inline]
+    /// What leaves next of a connection with [`Self::sends_plainly`] and [`Self::has_unsent_data`]: data, in at most
+    /// `segments_max` segments, or an ACK. Segments that the device does not cut are decided upon at once all the same, and
+    /// their books kept once: at one moment many small steps end where one large one does.
+    // A function of its own: in the turn around it there would be too few registers for its many numbers.
+    #[inline(never)]
     pub fn poll_plain(
         &mut self,
         now: Instant,
-        limits: Option<&TransmitLimits>,
+        limits: &TransmitLimits,
+        segments_max: usize,
         pool: &mut dyn FlightPool,
-    ) -> PlainStep {
-        if self.has_data_to_send() {
-            if self.snd.max >= self.snd.end() {
-                self.note_all_out();
-            } else if let Some(limits) = limits {
-                let segment = self.segment_room(now, limits);
-                let usable = u64::from(self.congestion.cwnd()).saturating_sub(self.pipe());
-                if let Some(stretch) = self.next_new_data(now, segment, usable, limits) {
-                    self.on_sent(now, stretch, segment, pool);
-                    return PlainStep::Leaves(self.plain_stretch(now, stretch, segment));
-                }
+    ) -> Option<PlainTransmit> {
+        let segment = self.segment_room(now, limits);
+        let by_device = u64::from(limits.max_payload) >= 2 * segment;
+        let mut limits = *limits;
+        // Without SACK the pipe is estimated anew for each segment.
+        if !by_device && self.rcv.sack {
+            let segments = u32::try_from(segments_max).unwrap_or(1);
+            limits.max_payload = segments * u32::from(self.snd.segment_payload);
+        }
+        let usable = u64::from(self.congestion.cwnd()).saturating_sub(self.pipe());
+        if let Some(stretch) = self.next_new_data(now, segment, usable, &limits) {
+            let piece = if by_device {
+                stretch.end - stretch.start
             } else {
-                return PlainStep::GoesLong;
-            }
+                segment
+            };
+            self.on_sent_in_pieces(now, stretch, segment, piece, pool);
+            return Some(self.plain_stretch(now, stretch, segment, piece));
         }
-        if !self.rcv.ack_now {
-            return PlainStep::Nothing;
-        }
-        PlainStep::Leaves(self.take_ack(now))
+        self.rcv.ack_now.then(|| self.take_ack(now))
     }
 
     /// Whether a connection with [`Self::sends_plainly`] has nothing to send now. That the program is the limit is then
     /// noted, by one store that nothing can interrupt.
     #[inline]
     pub fn rests(&mut self) -> bool {
-        if self.snd.max < self.snd.end() {
+        if self.has_unsent_data() {
             return false;
         }
-        if self.has_data_to_send() {
+        if self.snd.end() > self.snd.una {
             self.note_all_out();
         }
         !self.rcv.ack_now
     }
 
-    /// Whether an ACK is due at once.
+    /// Whether something that was written has never left.
     #[inline]
-    pub fn owes_ack(&self) -> bool {
-        self.rcv.ack_now
+    pub fn has_unsent_data(&self) -> bool {
+        self.snd.max < self.snd.end()
     }
 
-    /// The ACK that leaves now, of a connection with [`Self::only_acknowledges`] that owes one.
+    /// The ACK that leaves now, of a connection with [`Self::sends_plainly`] that owes one.
     #[inline]
     pub fn take_ack(&mut self, now: Instant) -> PlainTransmit {
         self.counters.count_out(0, None);
@@ -107,20 +122,9 @@ impl Connection {
             header: self.plain_header(now, self.snd.max, false),
             offset: 0,
             len: 0,
+            piece: 0,
             segment_size: None,
         }
-    }
-
-    /// Whether something that was written is not acknowledged.
-    #[inline]
-    pub fn has_data_to_send(&self) -> bool {
-        self.snd.end() > self.snd.una
-    }
-
-    /// Whether a plain ACK is all that can leave.
-    #[inline]
-    pub fn only_acknowledges(&self) -> bool {
-        !self.has_data_to_send() && self.sends_plainly()
     }
 
     /// Whether what leaves is plain, until something arrives, a timer fires or the program asks for something.
@@ -139,25 +143,34 @@ impl Connection {
             && rcv.since_due == 0
             && rcv.duplicate_acks_owed == 0
             && !self.ecn.in_use().0
-            && self.pacing_rate().is_none()
+            && self.is_unpaced()
     }
 
     #[inline]
-    fn plain_stretch(&mut self, now: Instant, stretch: Stretch, segment: u64) -> PlainTransmit {
+    fn plain_stretch(
+        &mut self,
+        now: Instant,
+        stretch: Stretch,
+        segment: u64,
+        piece: u64,
+    ) -> PlainTransmit {
         let Stretch { start, end } = stretch;
-        let is_train = end - start > segment;
+        let is_train = piece > segment;
         let is_pushed = is_train || end == self.snd.written && !self.snd.is_tail_unpushed;
         let header = self.plain_header(now, start, is_pushed);
         self.note_data_sent(now);
-        let len =
-            u32::try_from(end - start).expect("invariant: a stretch is at most max_payload long");
-        let segment_size = is_train.then(|| u16::try_from(segment).unwrap_or(u16::MAX));
-        self.counters.count_out(len, segment_size);
+        let fits = "invariant: a stretch is at most max_payload long";
+        let len = u32::try_from(end - start).expect(fits);
+        let piece = u32::try_from(piece).expect(fits);
+        let size = u16::try_from(segment).unwrap_or(u16::MAX);
+        self.counters
+            .count_out(len, (end - start > segment).then_some(size));
         PlainTransmit {
             header,
             offset: start - 1,
             len,
-            segment_size,
+            piece,
+            segment_size: is_train.then_some(size),
         }
     }
 

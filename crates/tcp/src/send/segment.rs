@@ -1,6 +1,9 @@
 //! A segment that is about to leave, and what limits it.
 
-use wire::{ecn::Ecn, tcp::Header};
+use wire::{
+    ecn::Ecn,
+    tcp::{Flags, Header},
+};
 
 /// What the path and the device allow for one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +27,23 @@ pub struct Transmit {
     pub segment_size: Option<u16>,
     /// The codepoint for the IP header (RFC 3168 §5).
     pub ecn: Ecn,
+}
+
+impl Transmit {
+    /// Its first `len` bytes, and the rest, if there is one. PSH is for the last.
+    #[must_use]
+    pub fn cut(&self, len: u32) -> (Self, Option<Self>) {
+        if self.len <= len {
+            return (*self, None);
+        }
+        let (mut first, mut rest) = (*self, *self);
+        first.len = len;
+        first.header.flags.remove(Flags::PSH);
+        rest.header.seq = rest.header.seq.wrapping_add(len);
+        rest.offset += u64::from(len);
+        rest.len -= len;
+        (first, Some(rest))
+    }
 }
 
 /// A stretch of our sequence space about to be sent, `[start, end)`; `end` may include the FIN.

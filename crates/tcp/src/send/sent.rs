@@ -128,8 +128,15 @@ impl Sent {
     }
 
     /// Gives the block back if the few runs that are left fit here with some to spare.
+    #[inline]
     pub fn settle(&mut self, pool: &mut dyn FlightPool) {
-        if self.block == 0 || usize::try_from(self.extent.len).is_ok_and(|len| len > RUNS / 4) {
+        if self.block > 0 {
+            self.move_back(pool);
+        }
+    }
+
+    fn move_back(&mut self, pool: &mut dyn FlightPool) {
+        if usize::try_from(self.extent.len).is_ok_and(|len| len > RUNS / 4) {
             return;
         }
         let mut few = [Run::default(); RUNS];
@@ -201,6 +208,7 @@ impl<'a> Table<'a> {
     /// New data left: `[start, end)`, where `start` is the highest position sent so far, plus one.
     ///
     /// It joins the last run if that is plain and began to leave within `quantum`.
+    #[inline]
     pub fn append(&mut self, now: Instant, start: u64, end: u64, quantum: Duration) {
         let count = self.count();
         if count == 0 {
@@ -238,6 +246,8 @@ impl<'a> Table<'a> {
     }
 
     /// Everything below `una` is acknowledged. `visit` sees what was in flight there, lowest first.
+    // Its visitor keeps what it finds in registers then.
+    #[inline(always)]
     pub fn release(&mut self, now: Instant, una: u64, mut visit: impl FnMut(&Piece)) {
         while self.extent.len > 0 && self.extent.start < una {
             let run = self.run(0);

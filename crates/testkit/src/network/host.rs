@@ -205,7 +205,7 @@ impl<'m> Host<'m> {
             program.note("consumed", done.is_ok());
         }
         if let Some(end) = program.write(now_us, &view) {
-            let done = stack.written(now, id, end, program);
+            let done = stack.written(now, id, end);
             program.note("written", done.is_ok());
         }
         let Ok(view) = stack.view(id) else { return };

@@ -1,7 +1,6 @@
 //! The header that nearly every segment of an established connection has, read without a look at anything else.
 
 use super::{Flags, Header, Options, Timestamps, options};
-use crate::header_mut;
 
 /// ACK, perhaps PSH, and no options but timestamps where senders put them (RFC 7323 appendix A).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,40 +61,40 @@ impl Plain {
         Some((plain, payload))
     }
 
+    /// Writes what all headers between these ports have in common.
+    pub(crate) fn prepare(ports: [u16; 2], out: &mut [u8; STAMPED_LEN]) {
+        out[0..2].copy_from_slice(&ports[0].to_be_bytes());
+        out[2..4].copy_from_slice(&ports[1].to_be_bytes());
+        out[Header::LEN..Header::LEN + 4].copy_from_slice(&options::ALIGNED_TIMESTAMPS);
+    }
+
+    /// Writes the rest of the header, but for the checksum; returns its length.
+    #[inline]
+    pub(crate) fn fill(&self, out: &mut [u8; STAMPED_LEN]) -> u16 {
+        out[4..8].copy_from_slice(&self.seq.to_be_bytes());
+        out[8..12].copy_from_slice(&self.ack.to_be_bytes());
+        let push = u8::from(self.is_pushed) * Flags::PSH.bits();
+        out[13] = Flags::ACK.bits() | push;
+        out[14..16].copy_from_slice(&self.window.to_be_bytes());
+        let Some(timestamps) = self.timestamps else {
+            out[12] = BARE;
+            return u16::from(BARE >> 2);
+        };
+        out[12] = STAMPED;
+        out[24..28].copy_from_slice(&timestamps.value.to_be_bytes());
+        out[28..32].copy_from_slice(&timestamps.echo.to_be_bytes());
+        u16::from(STAMPED >> 2)
+    }
+
     /// Writes the header to the start of `out`, with the ports of sender and receiver and a checksum field of 0;
     /// returns its length.
-    ///
-    /// # Panics
-    /// When `out` is shorter than the header.
-    #[inline]
-    #[track_caller]
-    pub fn emit(&self, ports: [u16; 2], out: &mut [u8]) -> usize {
-        let fixed = header_mut::<{ Header::LEN }>(out);
-        fixed[0..2].copy_from_slice(&ports[0].to_be_bytes());
-        fixed[2..4].copy_from_slice(&ports[1].to_be_bytes());
-        fixed[4..8].copy_from_slice(&self.seq.to_be_bytes());
-        fixed[8..12].copy_from_slice(&self.ack.to_be_bytes());
-        fixed[12] = if self.timestamps.is_some() {
-            STAMPED
-        } else {
-            BARE
-        };
-        let push = if self.is_pushed {
-            Flags::PSH
-        } else {
-            Flags::empty()
-        };
-        fixed[13] = (Flags::ACK | push).bits();
-        fixed[14..16].copy_from_slice(&self.window.to_be_bytes());
-        fixed[16..20].fill(0);
-        let Some(timestamps) = self.timestamps else {
-            return Header::LEN;
-        };
-        let option = header_mut::<{ STAMPED_LEN - Header::LEN }>(&mut out[Header::LEN..]);
-        option[..4].copy_from_slice(&options::ALIGNED_TIMESTAMPS);
-        option[4..8].copy_from_slice(&timestamps.value.to_be_bytes());
-        option[8..12].copy_from_slice(&timestamps.echo.to_be_bytes());
-        STAMPED_LEN
+    #[cfg(test)]
+    pub(crate) fn emit(&self, ports: [u16; 2], out: &mut [u8]) -> usize {
+        let mut header = [0; STAMPED_LEN];
+        Self::prepare(ports, &mut header);
+        let len = usize::from(self.fill(&mut header));
+        out[..len].copy_from_slice(&header[..len]);
+        len
     }
 
     /// The same as any header is told; the ports are left out.

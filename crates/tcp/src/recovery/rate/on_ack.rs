@@ -52,6 +52,28 @@ impl Connection {
         before: &DeliveryMark,
         pool: &mut dyn FlightPool,
     ) {
+        self.congestion_on_any_ack(now, ece, before, pool);
+    }
+
+    /// [`Self::congestion_on_ack`] without marks, where it is made for the short way.
+    #[inline]
+    pub(crate) fn congestion_on_calm_ack(
+        &mut self,
+        now: Instant,
+        before: &DeliveryMark,
+        pool: &mut dyn FlightPool,
+    ) {
+        self.congestion_on_any_ack(now, 0, before, pool);
+    }
+
+    #[inline(always)]
+    fn congestion_on_any_ack(
+        &mut self,
+        now: Instant,
+        ece: u32,
+        before: &DeliveryMark,
+        pool: &mut dyn FlightPool,
+    ) {
         let delivered = self.delivered_since(before);
         let acked = self.snd.una - before.una;
         if delivered == 0 && acked == 0 {
@@ -94,6 +116,7 @@ impl Connection {
         }
     }
 
+    #[inline(always)]
     fn rate_sample(
         &mut self,
         now: Instant,

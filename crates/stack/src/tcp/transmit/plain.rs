@@ -1,0 +1,158 @@
+//! The turn of a connection that sends plainly: new data and ACKs behind headers from a template, several segments by one
+//! decision. A property test (`tests/tcp/prediction.rs`) holds it against the long way, `transmit.rs`.
+
+use super::super::lifecycle::hasten;
+use super::{Tcp, Turn, UNUSUAL, envelope, note_packets, payload_of};
+use crate::containers::intrusive::at;
+use crate::containers::templates::Way;
+use crate::egress::{Busy, Egress, Frame, PartialChecksum};
+use crate::ip::Ip;
+use crate::ip::path::Gate;
+use crate::link::output::segments;
+use crate::tables::{ConnectionRecord, Flags, Touched};
+use tcp::{Instant, PlainTransmit, UndoPart};
+use wire::template::Template;
+
+impl Tcp<'_> {
+    /// Whether connection `index` sends plainly in this turn.
+    #[inline]
+    pub(super) fn sends_plainly(&self, index: u32) -> bool {
+        #[cfg(test)]
+        if self.sends_long {
+            return false;
+        }
+        let record = self.record(index);
+        record.flags() & (UNUSUAL | Flags::USED) == Flags::USED && record.tcp.sends_plainly()
+    }
+
+    /// The turn of connection `index`, which sends plainly.
+    #[inline]
+    pub(super) fn take_plain_turn(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        index: u32,
+        quantum: usize,
+        sent: &mut usize,
+        egress: &mut dyn Egress,
+    ) -> Turn {
+        let row = at(index);
+        if ip.flows.is_waiting(row) {
+            return Turn::Over;
+        }
+        let way = match ip.gate(now, row, &self.connections[row].tuple) {
+            Gate::Open(interface, hardware) => Way {
+                connection: index,
+                interface,
+                hardware,
+                generation: ip.link.interfaces.generation(),
+            },
+            Gate::Lost => return self.transmit_lost(ip, now, index, quantum, sent, egress),
+            Gate::Waiting => return Turn::Over,
+        };
+        let tcp = &mut self.connections[row].tcp;
+        if !tcp.has_unsent_data() {
+            if tcp.rests() {
+                return Turn::Over;
+            }
+            return self.acknowledge(ip, now, &way, sent, egress);
+        }
+        let turn = self.send_data(ip, now, &way, quantum, sent, egress);
+        hasten(ip, index, self.record(index).tcp.flight_deadline());
+        turn
+    }
+
+    /// The turn of a connection that only acknowledges. That stops a timer, which stays in the wheel as any that stops.
+    fn acknowledge(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        way: &Way,
+        sent: &mut usize,
+        egress: &mut dyn Egress,
+    ) -> Turn {
+        let touched = Touched::Part(UndoPart::Ack);
+        let plain = self.change_touched(way.connection, touched, |record| record.tcp.take_ack(now));
+        match self.send_plain(ip, way, plain, sent, egress) {
+            Ok(()) => Turn::Over,
+            Err(turn) => turn,
+        }
+    }
+
+    fn send_data(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        way: &Way,
+        quantum: usize,
+        sent: &mut usize,
+        egress: &mut dyn Egress,
+    ) -> Turn {
+        let index = way.connection;
+        let limits = self.limits(ip, now, index, Some(way.interface), egress);
+        let end = *sent + quantum;
+        while *sent < end {
+            let left = end - *sent;
+            let plain = self.fly(index, |record, blocks| {
+                record.tcp.poll_plain(now, &limits, left, blocks)
+            });
+            let Some(plain) = plain else {
+                return Turn::Over;
+            };
+            if let Err(turn) = self.send_plain(ip, way, plain, sent, egress) {
+                return turn;
+            }
+            if self.connections[at(index)].tcp.rests() {
+                return Turn::Over;
+            }
+        }
+        Turn::More
+    }
+
+    /// Sends what is to leave now; `Err`: the interface is busy, and keeps the rest.
+    #[inline]
+    fn send_plain(
+        &mut self,
+        ip: &mut Ip,
+        way: &Way,
+        mut plain: PlainTransmit,
+        sent: &mut usize,
+        egress: &mut dyn Egress,
+    ) -> Result<(), Turn> {
+        let index = way.connection;
+        let record = &mut self.connections[at(index)];
+        let template = self.templates.of(way, record, || make(ip, record, way));
+        let checksum = Some(PartialChecksum {
+            start: template.tcp_at(),
+            offset: wire::tcp::CHECKSUM_OFFSET,
+        });
+        loop {
+            let (header, len) = plain.first_piece();
+            let frame = Frame {
+                interface: way.interface,
+                headers: template.emit(record.identification, &header, len),
+                payload: payload_of(record, index, plain.offset, len),
+                checksum,
+                segment_size: plain.segment_size,
+            };
+            if let Err(Busy) = egress.transmit(&frame) {
+                return Err(self.refuse(index, plain.into(), plain.piece));
+            }
+            let packets = segments(len, plain.segment_size);
+            ip.link.count_segments(packets);
+            note_packets(record, packets);
+            *sent += 1;
+            if !plain.advance(len) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn make(ip: &Ip, record: &ConnectionRecord, way: &Way) -> Template {
+    let envelope = envelope(record, way.interface, way.hardware);
+    let ports = [record.tuple.local_port(), record.tuple.remote_port()];
+    ip.link.template(&envelope, ports)
+}
