@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use hostif::supervision::{ANSWER, QUESTION};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
+use rustix::net::Shutdown;
 
 use crate::caller::Caller;
 use crate::relay::{PIECE_BYTES, Phase};
@@ -45,7 +46,7 @@ impl Supervisor {
             }
         } else {
             let is_connected = matches!(self.served.get(&cookie),
-                Some(Served::Relay(relay)) if relay.phase == Phase::Open);
+                Some(Served::Relay(relay)) if relay.phase == Phase::Open && !relay.is_over());
             let peer = socket.peer_address().filter(|_| is_connected);
             peer.ok_or(Errno::NOTCONN)?
         };
@@ -94,8 +95,7 @@ impl Supervisor {
                         // What has come is read all the same; a pair takes nothing more then.
                         relay.drain_down(&mut vec![0; PIECE_BYTES]);
                     }
-                    // The pair's own shutdown has the same order among what is written.
-                    Ok(Outcome::Continue)
+                    self.shut_pair((programs.as_fd(), cookie), how)
                 }
             },
             Some(Served::Queue(_)) => self.shut_listener(call, programs.as_fd(), cookie),
@@ -107,5 +107,27 @@ impl Supervisor {
             None if self.holders.is_shut(cookie) => Err(Errno::NOTCONN),
             None => Ok(Outcome::Continue),
         }
+    }
+
+    /// Shuts a program's end of a pair down, in its order among what is written. Here, and with its news taken before the program
+    /// goes on: the hang-up of a close that follows at once would be one with that of the shutdown, and be taken for it.
+    fn shut_pair(
+        &mut self,
+        (programs, key): (BorrowedFd<'_>, u64),
+        how: i32,
+    ) -> Result<Outcome, Errno> {
+        let how = match how {
+            libc::SHUT_RD => Shutdown::Read,
+            libc::SHUT_WR => Shutdown::Write,
+            libc::SHUT_RDWR => Shutdown::Both,
+            _ => return Err(Errno::INVAL),
+        };
+        rustix::net::shutdown(programs, how)?;
+        self.take_events();
+        // The FIN leaves within the call, as in Linux, where there is room for what is before it.
+        if let Some(Served::Relay(relay)) = self.served.get_mut(&key) {
+            relay.drain_up();
+        }
+        Ok(Outcome::Return(0))
     }
 }

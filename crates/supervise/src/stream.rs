@@ -74,10 +74,7 @@ impl Supervisor {
     ) -> Result<Outcome, Errno> {
         let (flags, sends) = (message::flags(call, number), message::sends(number));
         if let Some(Served::Relay(relay)) = self.served.get_mut(&key)
-            && flags & (libc::MSG_ERRQUEUE | libc::MSG_FASTOPEN) == 0
-            && (sends || flags & libc::MSG_OOB == 0)
-            && relay.error.is_some()
-            && (sends || sys::ask(programs.as_fd(), FIONREAD) == Ok(0))
+            && relay.hears_end(programs.as_fd(), (flags, sends))
             && let Some(error) = relay.take_end(programs.as_fd())
         {
             return Err(error);
@@ -295,6 +292,18 @@ impl Relay {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether a call hears the error of a connection that has ended.
+    fn hears_end(&self, programs: BorrowedFd<'_>, (flags, sends): (i32, bool)) -> bool {
+        if self.error.is_none() || flags & (libc::MSG_ERRQUEUE | libc::MSG_FASTOPEN) != 0 {
+            return false;
+        }
+        // What has come is read first, and behind the end of the stream there is only the end (`SOCK_DONE`).
+        sends
+            || flags & libc::MSG_OOB == 0
+                && !self.socket.fin_received()
+                && sys::ask(programs, FIONREAD) == Ok(0)
     }
 
     /// The error of a connection that has ended, which the first call hears, of whatever kind it is.

@@ -341,31 +341,37 @@ impl Supervisor {
         let _ = epoll::delete(&self.epoll, backing);
     }
 
-    /// Notes what has happened on our ends of pairs.
+    /// Notes all that has happened on our ends of pairs.
     pub fn take_events(&mut self) {
         let mut events = [epoll::Event {
             flags: EventFlags::empty(),
             data: EventData::new_u64(0),
         }; EVENTS];
         let now = Timespec::default();
-        let Ok(count) = epoll::wait(&self.epoll, &mut events[..], Some(&now)) else {
-            return;
-        };
-        for event in &events[..count] {
-            let (flags, data) = (event.flags, event.data.u64());
-            let (key, is_kernels) = (data & !KERNELS, data & KERNELS != 0);
-            match self.served.get_mut(&key) {
-                Some(Served::Relay(relay)) => {
-                    relay.on_events(flags);
-                    relay.bell.ring();
-                }
-                Some(Served::Queue(_)) if !is_kernels && flags.contains(EventFlags::HUP) => {
-                    self.drop_queue(key);
-                }
-                Some(Served::Queue(queue)) => queue.bell.ring(),
-                Some(Served::Datagrams(datagrams)) => datagrams.bell.ring(),
-                None => {}
+        // Each is news once: there are no more than ends.
+        while let Ok(count) = epoll::wait(&self.epoll, &mut events[..], Some(&now)) {
+            for event in &events[..count] {
+                self.note_event(event.flags, event.data.u64());
             }
+            if count < EVENTS {
+                return;
+            }
+        }
+    }
+
+    fn note_event(&mut self, flags: EventFlags, data: u64) {
+        let (key, is_kernels) = (data & !KERNELS, data & KERNELS != 0);
+        match self.served.get_mut(&key) {
+            Some(Served::Relay(relay)) => {
+                relay.on_events(flags);
+                relay.bell.ring();
+            }
+            Some(Served::Queue(_)) if !is_kernels && flags.contains(EventFlags::HUP) => {
+                self.drop_queue(key);
+            }
+            Some(Served::Queue(queue)) => queue.bell.ring(),
+            Some(Served::Datagrams(datagrams)) => datagrams.bell.ring(),
+            None => {}
         }
     }
 

@@ -182,6 +182,9 @@ static void after_the_end(int fd) {
     result("send", send(fd, "x", 1, 0));
     say("signals %d", pipes);
     result("recv", recv(fd, &byte, 1, 0));
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    result("recvmsg", recvmsg(fd, &message, 0));
     signal(SIGPIPE, SIG_DFL);
 }
 
