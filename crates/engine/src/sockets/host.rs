@@ -31,6 +31,11 @@ impl Sockets {
 
     /// How far the connection has received, and the peer acknowledged.
     fn publish_positions(&mut self, row: u32, events: Events, view: &ConnectionView) {
+        if events.contains(Events::URGENT) {
+            // Before its byte can be read, which is no part of the stream.
+            let end = view.urgent_end.unwrap_or(0);
+            self.with_header(row, |header| header.engine_set_urgent_end(end));
+        }
         if events.contains(Events::READABLE) {
             if self.row(row).tells_arrival {
                 let at_ns = self.wall_clock_ns();
@@ -108,8 +113,6 @@ impl Host for Sockets {
             flags |= Flags::FIN;
         }
         if events.contains(Events::URGENT) {
-            let end = view.urgent_end.unwrap_or(0);
-            self.with_header(row, |header| header.engine_set_urgent_end(end));
             flags |= Flags::URGENT;
             self.note_urgent(row);
         }

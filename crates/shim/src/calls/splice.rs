@@ -163,6 +163,10 @@ fn from_socket(
             Err(_) if moved > 0 => return Ok(moved),
             Err(error) => return Err(error),
         };
+        if call.stream().is_before_urgent() {
+            // It has come meanwhile.
+            continue;
+        }
         let written = match rustix::io::write(pipe, &part[..count]) {
             Ok(written) => written,
             Err(_) if moved > 0 => return Ok(moved),
