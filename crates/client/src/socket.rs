@@ -45,6 +45,11 @@ pub trait Socket: Awaited + Send + Sync {
     /// Notes something for all processes that hold the socket, or takes it back.
     fn mark(&self, marks: u32, on: bool);
 
+    /// Waits until whoever is signalled of the socket's events was signalled of all that can be seen of it.
+    fn await_signals(&self) {
+        self.core().await_signals();
+    }
+
     /// Drops this process's hold. The engine then ends a connection as the kernel would: FIN, or RST
     /// where bytes were not read or lingering is off; other processes that hold the socket keep it.
     fn close(&self);
@@ -179,6 +184,14 @@ impl SocketCore {
         let all = self.session.attached();
         if let Some(attachment) = all.and_then(|all| all.to_core(self.id.core())) {
             self.session.on_idle_call(attachment);
+        }
+    }
+
+    /// See [`Socket::await_signals`].
+    pub(crate) fn await_signals(&self) {
+        let header = self.header();
+        if !header.has_sent_signals() {
+            header.program_await_signals(&mut || !self.is_reset());
         }
     }
 

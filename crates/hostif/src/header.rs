@@ -20,6 +20,7 @@ mod byte_channels;
 mod datagram;
 mod engine;
 mod place;
+mod signals;
 
 pub use byte_channels::{LaneState, SlotName};
 
@@ -120,7 +121,10 @@ pub(crate) struct RawHeader {
     slot: AtomicU64,
     /// Of a listener: when the connection came that waits longest to be accepted, microseconds.
     accept_since_us: AtomicU64,
-    padding_5: [u64; 3],
+    /// Turns in which something happened of which somebody may be signalled, and how many of them were signalled of.
+    signals_due: AtomicU32,
+    signals_sent: AtomicU32,
+    padding_5: [u64; 2],
 }
 
 const _: () = assert!(core::mem::size_of::<RawHeader>() == 320);

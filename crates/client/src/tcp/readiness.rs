@@ -44,6 +44,10 @@ impl Socket for TcpSocket {
         self.told_state()
     }
 
+    fn await_signals(&self) {
+        self.parts().for_each(|part| part.core().await_signals());
+    }
+
     fn readiness(&self) -> Readiness {
         let header = self.header();
         let state = self.state();

@@ -181,9 +181,6 @@ impl EngineCore {
                     }
                 });
             }
-            if self.layer.sockets.companion(row).signals.is_some() {
-                self.layer.sockets.signalled.push(row);
-            }
         }
         self.programs.flush(now);
         // A handler finds everything in its place.

@@ -176,6 +176,7 @@ impl Sockets {
         }
         let end = start + charge;
         self.change_datagram(id, |row| row.received_end = end);
+        self.expect_signal(row);
         self.with_header(row, |header| header.engine_set_received_end(end));
         self.count_rx(row);
         true
@@ -219,6 +220,7 @@ impl Sockets {
             row.errors = row.errors.wrapping_add(1);
             row.errors
         });
+        self.expect_signal(row);
         self.with_header(row, |header| header.engine_set_soft_error(errno, count));
         self.count_rx(row);
         self.count_tx(row);
@@ -300,6 +302,7 @@ impl Sockets {
         if placed.is_some() {
             let end = start + bytes;
             self.change_datagram(id, |row| row.failures_end = end);
+            self.expect_signal(row);
             self.with_header(row, |header| header.engine_set_failures_end(end));
         }
     }

@@ -31,6 +31,7 @@ impl Sockets {
 
     /// How far the connection has received, and the peer acknowledged.
     fn publish_positions(&mut self, row: u32, events: Events, view: &ConnectionView) {
+        self.expect_signal(row);
         if events.contains(Events::URGENT) {
             // Before its byte can be read, which is no part of the stream.
             let end = view.urgent_end.unwrap_or(0);
@@ -210,6 +211,7 @@ impl Host for Sockets {
         let Some(row) = self.row_of(listener_owner) else {
             return;
         };
+        self.expect_signal(row);
         self.publish_accept_ready(row, ready);
         self.count_rx(row);
     }

@@ -146,7 +146,7 @@ pub struct Sockets {
     pub regions: Regions,
     /// Sockets whose holders are to be told.
     pub dirty: Dirty,
-    /// Of those whose holders are told, the ones with a pair for signals.
+    /// Those with a pair for signals to which something has happened in this turn.
     pub(crate) signalled: Vec<u32>,
     /// Every pair holds a reference.
     pub(crate) pairs: Arc<()>,

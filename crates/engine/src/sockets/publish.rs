@@ -33,6 +33,7 @@ impl Sockets {
 
     /// Something made the socket readable.
     pub fn count_rx(&mut self, row: u32) {
+        self.expect_signal(row);
         let count = self.row(row).rx_events.wrapping_add(1);
         self.rows[at(row)].rx_events = count;
         self.with_header(row, |header| header.engine_set_rx_events(count));
@@ -41,6 +42,7 @@ impl Sockets {
 
     /// Something made the socket writable.
     pub fn count_tx(&mut self, row: u32) {
+        self.expect_signal(row);
         let count = self.row(row).tx_events.wrapping_add(1);
         self.rows[at(row)].tx_events = count;
         self.with_header(row, |header| header.engine_set_tx_events(count));

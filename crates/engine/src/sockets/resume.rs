@@ -131,6 +131,7 @@ impl Sockets {
         self.with_header(row, |header: SocketHeader<'_>| {
             header.engine_set_flags(flags)
         });
+        self.forget_signals(row);
         self.count_rx(row);
         self.count_tx(row);
     }

@@ -10,7 +10,8 @@ use super::Sockets;
 use super::rows::{Marks, SocketRow};
 use crate::programs::Refusal;
 use crate::programs::users::{ProgramFd, User};
-use hostif::{Flags, host_hooks};
+use core::sync::atomic::{AtomicU32, Ordering};
+use hostif::{Flags, HeaderPlace, SocketId, host_hooks};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{
@@ -44,23 +45,35 @@ struct Seen {
 }
 
 /// The two ends of a pair. The program's is closed first: nobody hears of that.
-#[derive(Debug)]
 struct Ends {
     program_end: ProgramFd,
     engine_end: OwnedFd,
+    /// How many turns with news have been told of, and where the socket's holders read it.
+    told: AtomicU32,
+    header: Option<(HeaderPlace, SocketId)>,
 }
 
 /// The pair of a socket.
-#[derive(Debug)]
 pub(crate) struct Pair {
     ends: Arc<Ends>,
     seen: Seen,
+    /// Turns in which something was published.
+    due: u32,
+    /// This turn is one of them.
+    is_due: bool,
+    /// A thread waited for data before something was published in this turn: nobody is to be signalled of it.
+    is_awaited: bool,
     /// By it they are counted.
     _counted: Arc<()>,
 }
 
 impl Pair {
-    fn new(record: &SocketRow, user: &Arc<User>, counted: Arc<()>) -> Result<Self, Errno> {
+    fn new(
+        record: &SocketRow,
+        user: &Arc<User>,
+        counted: Arc<()>,
+        header: Option<(HeaderPlace, SocketId)>,
+    ) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let (engine_end, program_end) = (
@@ -72,7 +85,12 @@ impl Pair {
             ends: Arc::new(Ends {
                 program_end: user.keep(program_end),
                 engine_end,
+                told: AtomicU32::new(0),
+                header,
             }),
+            due: 0,
+            is_due: false,
+            is_awaited: false,
             _counted: counted,
             seen: Seen {
                 rx_events: record.rx_events,
@@ -110,15 +128,31 @@ impl Pair {
 
     /// Makes it happen on the program's end, on its user's thread: a program that reads there keeps others waiting.
     fn tell(&self, news: News) {
-        if news != News::default() {
-            let ends = Arc::clone(&self.ends);
-            let user = Arc::clone(ends.program_end.user());
-            user.run(move || ends.tell(news));
+        let due = self.due;
+        let is_up_to_date = due.wrapping_sub(self.ends.told.load(Ordering::Acquire)) <= 1;
+        if news == News::default() && is_up_to_date {
+            return self.ends.note_told(due);
         }
+        let ends = Arc::clone(&self.ends);
+        let user = Arc::clone(ends.program_end.user());
+        user.run(move || {
+            ends.tell(news);
+            ends.note_told(due);
+        });
     }
 }
 
 impl Ends {
+    /// Who waits to have been signalled goes on.
+    fn note_told(&self, due: u32) {
+        self.told.store(due, Ordering::Release);
+        if let Some((place, id)) = &self.header
+            && place.header().is_of(*id)
+        {
+            place.header().engine_set_signals_sent(due);
+        }
+    }
+
     /// What cannot be done is the affair of whoever keeps the program's end.
     fn tell(&self, news: News) {
         let quiet = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -180,27 +214,65 @@ impl Sockets {
             if Arc::strong_count(&counted) > PAIRS_MAX + 1 {
                 return Err((Errno::NFILE, "too many sockets have signals".to_owned()));
             }
-            let pair = Pair::new(self.row(row), user, counted).map_err(system)?;
+            let place = self.companion(row).place.clone();
+            let header = place.zip(self.id(row));
+            let pair = Pair::new(self.row(row), user, counted, header).map_err(system)?;
             self.companion(row).signals = Some(Box::new(pair));
+            self.forget_signals(row);
         }
         let pair = self.companion(row).signals.as_ref();
         let pair = pair.ok_or((Errno::BADF, String::new()))?;
         rustix::io::fcntl_dupfd_cloexec(&*pair.ends.program_end, 0).map_err(system)
     }
 
-    /// Has the program signalled of what has happened to a socket, if it wants to be.
-    pub(crate) fn signal(&mut self, row: u32) {
-        let record = *self.row(row);
+    /// Of a socket that has no pair, or a new one, nothing is due.
+    pub(crate) fn forget_signals(&self, row: u32) {
+        self.with_header(row, |header| {
+            header.engine_set_signals_due(0);
+            header.engine_set_signals_sent(0);
+        });
+    }
+
+    /// Something is about to be published of a socket. Its holders may see it before they are signalled at the end of the
+    /// turn: those who take it wait for that.
+    #[inline]
+    pub(crate) fn expect_signal(&mut self, row: u32) {
+        if self.companion(row).signals.is_some() {
+            self.count_signal(row);
+        }
+    }
+
+    #[cold]
+    fn count_signal(&mut self, row: u32) {
         let is_awaited = self.with_header(row, |header| {
             header.marks() & hostif::header::AWAITS_DATA != 0
         });
+        let Some(pair) = &mut self.companion(row).signals else {
+            return;
+        };
+        pair.is_awaited = is_awaited == Some(true) && (pair.is_awaited || !pair.is_due);
+        if core::mem::replace(&mut pair.is_due, true) {
+            return;
+        }
+        pair.due = pair.due.wrapping_add(1);
+        let due = pair.due;
+        self.with_header(row, |header| header.engine_set_signals_due(due));
+        self.signalled.push(row);
+    }
+
+    /// Has the program signalled of what has happened to a socket, if it wants to be.
+    pub(crate) fn signal(&mut self, row: u32) {
+        let record = *self.row(row);
         let companion = self.companion(row);
         // Of what its last holder has closed nobody hears.
         if companion.holders.is_empty() && !record.has(Marks::ORPHAN) {
             companion.signals = None;
         }
-        if let Some(pair) = &mut companion.signals {
-            let news = pair.take_news(&record, is_awaited == Some(true));
+        if let Some(pair) = &mut companion.signals
+            && core::mem::take(&mut pair.is_due)
+        {
+            let is_awaited = pair.is_awaited;
+            let news = pair.take_news(&record, is_awaited);
             pair.tell(news);
         }
     }
@@ -227,6 +299,7 @@ mod tests {
             &record(3, 3, stands),
             &crate::harness::user(),
             Arc::default(),
+            None,
         )
         .unwrap();
         let mut news = |rx, tx, flags| pair.take_news(&record(rx, tx, flags), false);
@@ -248,12 +321,42 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_is_told_of_when_the_users_thread_has_spoken_and_none_overtakes_another() {
+        let users = crate::programs::users::Users::with_threads(100);
+        let user = users.user(1_000).unwrap();
+        let (go, held) = std::sync::mpsc::channel::<()>();
+        let mut pair = Pair::new(&record(0, 0, Flags::CONNECTED), &user, Arc::default(), None);
+        let pair = pair.as_mut().unwrap();
+        user.run(move || assert!(held.recv().is_err()));
+        let input = News {
+            input: true,
+            ..News::default()
+        };
+        let told = |pair: &Pair| pair.ends.told.load(Ordering::Acquire);
+        pair.due = 1;
+        pair.tell(input);
+        assert_eq!(told(pair), 0, "the thread waits");
+        pair.due = 2;
+        pair.tell(News::default());
+        assert_eq!(told(pair), 0, "what came before was not told");
+        drop(go);
+        let (done, all) = std::sync::mpsc::channel();
+        user.run(move || done.send(()).unwrap());
+        all.recv().unwrap();
+        assert_eq!(told(pair), 2);
+        pair.due = 3;
+        pair.tell(News::default());
+        assert_eq!(told(pair), 3, "nobody has to be told of it");
+    }
+
+    #[test]
     fn an_error_is_an_end_whoever_waits_and_data_is_not_told_to_who_waits_for_it() {
         let stands = Flags::CONNECTED;
         let mut pair = Pair::new(
             &record(0, 0, stands),
             &crate::harness::user(),
             Arc::default(),
+            None,
         )
         .unwrap();
         assert_eq!(pair.take_news(&record(1, 0, stands), true), News::default());

@@ -29,6 +29,8 @@ impl SocketHeader<'_> {
             &raw.consumed_in_place,
             &raw.send_limit,
             &raw.stamps,
+            &raw.signals_due,
+            &raw.signals_sent,
         ] {
             word.store(0, Ordering::Relaxed);
         }

@@ -80,3 +80,32 @@ fn wanting_space_is_taken_once() {
     assert!(header.engine_take_tx_wanted());
     assert!(!header.engine_take_tx_wanted());
 }
+
+#[test]
+fn who_has_seen_something_waits_until_it_was_signalled_of_or_waiting_makes_no_sense() {
+    let region = Region::create(Layout::default(), 1, 1).unwrap();
+    let header = region.socket_header(5).unwrap();
+    header.engine_reset(SocketId {
+        index: 4,
+        generation: 1,
+    });
+    assert!(header.has_sent_signals());
+    header.program_await_signals(&mut || panic!("nothing is due"));
+    header.engine_set_signals_due(1);
+    assert!(!header.has_sent_signals());
+    let mut asked = 0;
+    header.program_await_signals(&mut || {
+        asked += 1;
+        asked < 2
+    });
+    assert_eq!(asked, 2);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let header = region.socket_header(5).unwrap();
+            header.program_await_signals(&mut || true);
+            header.has_sent_signals()
+        });
+        header.engine_set_signals_sent(1);
+        assert!(waiter.join().unwrap());
+    });
+}

@@ -166,7 +166,11 @@ pub fn accept(fd: RawFd, flags: i32) -> Switched<(RawFd, Emitted)> {
         stream: &stream,
         flags,
     };
-    listener.accept().map(Some)
+    let accepted = listener.accept();
+    if socket.is_signalled() {
+        stream.await_signals();
+    }
+    accepted.map(Some)
 }
 
 struct Listener<'a> {

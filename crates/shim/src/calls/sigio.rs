@@ -64,6 +64,8 @@ pub fn apply(fd: RawFd, socket: &Socket, stream: &Stream) {
     }
     let settled = stream.signal_ends().and_then(|ends| {
         let settings = sys::Settings::of(fd)?;
+        // What has happened until now is told to those who were to hear it.
+        stream.await_signals();
         ends.iter()
             .try_for_each(|end| settings.set(end.as_raw_fd(), fd))
     });

@@ -76,6 +76,11 @@ impl Stream {
         self.parts().for_each(Awaited::request_news);
     }
 
+    /// What can be seen of it was signalled of when this returns.
+    pub fn await_signals(&self) {
+        self.parts().for_each(client::Socket::await_signals);
+    }
+
     /// A thread is about to wait for data: nobody is to be signalled of it.
     pub fn awaits_data(&self) -> Option<AwaitsData<'_>> {
         self.tcp().ok().map(TcpSocket::awaits_data)

@@ -91,7 +91,11 @@ impl Receiving {
             let peeks = self.flags & libc::MSG_PEEK != 0;
             let looks_ahead = peeks && served.socket.peek_from().is_some();
             let heard = served.stream.rx_events();
-            if let Some(step) = self.try_once(&served, slices)? {
+            let tried = self.try_once(&served, slices);
+            if served.socket.is_signalled() {
+                served.stream.await_signals();
+            }
+            if let Some(step) = tried? {
                 return Ok(Some(step));
             }
             if self.deadline.is_none()

@@ -19,7 +19,7 @@ pub struct Call<'a> {
     pub(super) stream: &'a Arc<Stream>,
 }
 
-/// Runs `body` if an engine serves the socket and it is TCP.
+/// Runs `body` if an engine serves the socket and it is TCP. Of what it has seen somebody was signalled then, if anybody is.
 pub fn with_stream<T>(fd: RawFd, body: impl FnOnce(&Call<'_>) -> Result<T, Errno>) -> Switched<T> {
     let Some(entry) = descriptors::borrow(fd) else {
         return Ok(None);
@@ -34,13 +34,16 @@ pub fn with_stream<T>(fd: RawFd, body: impl FnOnce(&Call<'_>) -> Result<T, Errno
     let Some(stream) = stream.as_ref() else {
         return Ok(None);
     };
-    body(&Call {
+    let result = body(&Call {
         fd,
         file,
         socket,
         stream,
-    })
-    .map(Some)
+    });
+    if socket.is_signalled() {
+        stream.await_signals();
+    }
+    result.map(Some)
 }
 
 impl Call<'_> {
