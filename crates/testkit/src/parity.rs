@@ -4,6 +4,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use lab::Finished;
+
 use crate::workspace;
 
 /// What the runs of one test binary share, and need only once: compiled programs, and what they print on the kernel.
@@ -45,6 +47,33 @@ pub fn differing_supervised() -> PathBuf {
 #[must_use]
 pub fn runner() -> PathBuf {
     workspace::root().join("crates/shim/tests/programs/run.py")
+}
+
+/// How many of a run's programs print the same, or what is to be said where one does not: the names of those come first, and
+/// what differs in each next, so that a log that is cut still has them.
+///
+/// # Errors
+/// That.
+pub fn judged(done: &Finished) -> Result<usize, String> {
+    let (same, others): (Vec<&str>, Vec<&str>) = done
+        .stdout
+        .lines()
+        .partition(|line| line.starts_with("same "));
+    if done.status.success() {
+        return Ok(same.len());
+    }
+    let names: Vec<&str> = others
+        .iter()
+        .filter_map(|line| Some(line.strip_prefix("DIFFERENT ")?.trim()))
+        .collect();
+    Err(format!(
+        "different: {}\n{}\n{}\nthe same: {}, {}",
+        names.join(" "),
+        others.join("\n"),
+        done.stderr,
+        same.len(),
+        done.status
+    ))
 }
 
 /// The names of all of them but those that are left out, in order.

@@ -156,7 +156,7 @@ impl Row<'_> {
 
     /// Where the ways are not like the kernel.
     fn faults(&self, tested: Tested, ways: &[Mode]) -> String {
-        let mut faults = String::new();
+        let (mut faults, mut transcripts) = (String::new(), String::new());
         let kernel = self.run(tested, Mode::Kernel);
         for (line, done) in self.clients.iter().zip(&kernel.clients) {
             let works = done.status == "exit status: 0" && !done.stdout.contains(NOTHING);
@@ -164,14 +164,17 @@ impl Row<'_> {
         }
         for way in ways {
             let shunt = self.run(tested, *way);
-            if shunt.clients != kernel.clients || shunt.ends != kernel.ends {
-                let _ = write!(faults, "\n== {tested:?} on {way:?}:{shunt}");
+            let differing = shunt.differing(&kernel);
+            if !differing.is_empty() {
+                let _ = write!(faults, "\n{tested:?} on {way:?}: {differing}");
+                let _ = write!(transcripts, "\n== {tested:?} on {way:?}:{shunt}");
             }
         }
         if !faults.is_empty() {
-            let _ = write!(faults, "\n== {tested:?} on the kernel:{kernel}");
+            let _ = write!(transcripts, "\n== {tested:?} on the kernel:{kernel}");
         }
-        faults
+        // What differs comes first: a log may be cut.
+        faults + &transcripts
     }
 
     fn is_possible(&self) -> bool {
@@ -365,7 +368,6 @@ fn own_file() -> PathBuf {
 }
 
 /// What a program said, and its end.
-#[derive(PartialEq, Eq)]
 struct Told {
     status: String,
     stdout: String,
@@ -389,6 +391,51 @@ struct Transcript {
     ends: Vec<String>,
     /// What they said, which is not compared: logs name times and processes.
     servers: Vec<Told>,
+}
+
+impl Transcript {
+    /// Where it is not like that of the kernel, in a line for each program; empty: nowhere.
+    fn differing(&self, kernel: &Self) -> String {
+        let mut text = String::new();
+        for (at, (shunt, kernel)) in self.clients.iter().zip(&kernel.clients).enumerate() {
+            for (what, shunt, kernel) in [
+                ("ends with", &shunt.status, &kernel.status),
+                ("prints", &shunt.stdout, &kernel.stdout),
+                ("complains", &shunt.stderr, &kernel.stderr),
+            ] {
+                if let Some((shunt, kernel)) = first_difference(shunt, kernel) {
+                    let client = at + 1;
+                    let _ = write!(
+                        text,
+                        "client {client} {what} {shunt:?}, on the kernel {kernel:?}; "
+                    );
+                }
+            }
+        }
+        if self.ends != kernel.ends {
+            let (ends, on_kernel) = (&self.ends, &kernel.ends);
+            let _ = write!(
+                text,
+                "servers end with {ends:?}, on the kernel {on_kernel:?}"
+            );
+        }
+        text
+    }
+}
+
+/// The first lines that differ; where only their ends do, all of both.
+fn first_difference<'t>(one: &'t str, other: &'t str) -> Option<(&'t str, &'t str)> {
+    if one == other {
+        return None;
+    }
+    let (mut ours, mut theirs) = (one.lines(), other.lines());
+    loop {
+        match (ours.next(), theirs.next()) {
+            (None, None) => return Some((one, other)),
+            (ours, theirs) if ours == theirs => {}
+            (ours, theirs) => return Some((ours.unwrap_or(""), theirs.unwrap_or(""))),
+        }
+    }
 }
 
 impl fmt::Display for Transcript {

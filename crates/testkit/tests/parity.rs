@@ -207,17 +207,8 @@ fn run_all(on: &Host, arguments: &[&str], leave_out: &dyn Fn(&str) -> bool, at_l
     let done = testkit::start(on, "python3", &words)
         .finish(LIMIT, || false)
         .unwrap();
-    let (same, others): (Vec<&str>, Vec<&str>) = done
-        .stdout
-        .lines()
-        .partition(|line| line.starts_with("same"));
-    assert!(
-        done.status.success() && same.len() >= at_least,
-        "the same: {}\n{}{}",
-        same.len(),
-        done.stderr,
-        others.join("\n")
-    );
+    let same = parity::judged(&done).unwrap_or_else(|differences| panic!("{differences}"));
+    assert!(same >= at_least, "the same: {same}");
 }
 
 fn is_installed(tool: &str) -> bool {
