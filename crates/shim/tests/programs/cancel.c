@@ -1,5 +1,6 @@
 /* pthread_cancel of threads that sleep in libc: in read of a pipe, in poll and in epoll_wait. */
 #include "parity.h"
+#include "asleep.h"
 
 static int tube[2], cleaned;
 
@@ -11,6 +12,7 @@ static void clean(void *argument) {
 static void *reads(void *argument) {
     char byte;
     pthread_cleanup_push(clean, NULL);
+    about_to_sleep();
     if (read(tube[0], &byte, 1) < 0)
         perror("read");
     pthread_cleanup_pop(0);
@@ -20,6 +22,7 @@ static void *reads(void *argument) {
 static void *polls(void *argument) {
     struct pollfd entry = {.fd = tube[0], .events = POLLIN};
     pthread_cleanup_push(clean, NULL);
+    about_to_sleep();
     poll(&entry, 1, -1);
     pthread_cleanup_pop(0);
     return argument;
@@ -30,6 +33,7 @@ static void *waits(void *argument) {
     int epoll = epoll_create1(0);
     epoll_ctl(epoll, EPOLL_CTL_ADD, tube[0], &wish);
     pthread_cleanup_push(clean, NULL);
+    about_to_sleep();
     epoll_wait(epoll, &wish, 1, -1);
     pthread_cleanup_pop(0);
     return argument;
@@ -39,7 +43,7 @@ static void cancel(const char *what, void *(*body)(void *)) {
     pthread_t thread;
     void *value = NULL;
     pthread_create(&thread, NULL, body, NULL);
-    pause_ms(50);
+    await_sleep();
     pthread_cancel(thread);
     pthread_join(thread, &value);
     say("%s: cancelled %d, cleaned %d", what, value == PTHREAD_CANCELED, cleaned);

@@ -1,8 +1,8 @@
 /* pthread_cancel of threads that sleep in calls on sockets; the sockets serve others afterwards. */
 #include "parity.h"
-#include <sys/syscall.h>
+#include "asleep.h"
 
-static volatile int cleaned, number;
+static volatile int cleaned;
 static address_t full;
 
 static void clean(void *argument) {
@@ -17,7 +17,7 @@ static void clean(void *argument) {
         (void)bytes; \
         (void)fd; \
         pthread_cleanup_push(clean, NULL); \
-        number = (int)syscall(SYS_gettid); \
+        about_to_sleep(); \
         while ((call) >= 0) { \
         } \
         pthread_cleanup_pop(0); \
@@ -56,28 +56,11 @@ CANCELLED_IN(polls, wait_in_poll(fd))
 CANCELLED_IN(selects, wait_in_select(fd))
 CANCELLED_IN(waits, wait_in_epoll(fd))
 
-/* Until the thread sleeps, as the kernel says; it may have slept at something else, which is as good. */
-static void await_sleep(void) {
-    char name[64], state = 0;
-    double start = now();
-    for (int seen = 0; seen < 5 && now() - start < 30;) {
-        snprintf(name, sizeof name, "/proc/self/task/%d/stat", number);
-        FILE *file = number ? fopen(name, "r") : NULL;
-        if (file) {
-            if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-                state = 0;
-            fclose(file);
-        }
-        seen = state == 'S' ? seen + 1 : 0;
-        pause_ms(5);
-    }
-}
-
 static void cancel(const char *what, void *(*body)(void *), int fd) {
     for (int i = 0; i < 3; i++) {
         pthread_t thread;
         void *value = NULL;
-        cleaned = number = 0;
+        cleaned = 0;
         pthread_create(&thread, NULL, body, &fd);
         await_sleep();
         pthread_cancel(thread);
@@ -91,7 +74,7 @@ static void *unwilling(void *argument) {
     int fd = *(int *)argument, before;
     char byte = 0;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-    number = (int)syscall(SYS_gettid);
+    about_to_sleep();
     long got = recv(fd, &byte, 1, 0);
     cleaned = got == 1 ? byte : -1;
     pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &before);
@@ -133,7 +116,6 @@ static void client(address_t peer) {
 
     pthread_t thread;
     void *value = NULL;
-    number = 0;
     pthread_create(&thread, NULL, unwilling, &fd);
     await_sleep();
     pthread_cancel(thread);

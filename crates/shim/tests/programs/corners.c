@@ -1,6 +1,7 @@
 /* What Linux says in the corners of the calls: options that come too late, messages that are none, connections that the
    program undoes, and a descriptor that another thread closes. */
 #include "parity.h"
+#include "asleep.h"
 #include <linux/net_tstamp.h>
 
 static void option(const char *what, int fd, int level, int name, int value) {
@@ -80,6 +81,7 @@ static int blocked;
 
 static void *receives(void *what) {
     char byte;
+    about_to_sleep();
     result(what, recv(blocked, &byte, 1, 0));
     return NULL;
 }
@@ -96,7 +98,7 @@ static void closed_meanwhile(address_t peer) {
         FILE *own = out;
         out = NULL;
         pthread_create(&thread, NULL, receives, last[i]);
-        pause_ms(100);
+        await_sleep();
         if (i == 1)
             step(blocked);
         close(blocked);

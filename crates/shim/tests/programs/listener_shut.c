@@ -1,5 +1,6 @@
 /* shutdown(2) of a listener: it stops, what waits is reset, whoever waits in accept is told, and it can listen again. */
 #include "parity.h"
+#include "asleep.h"
 
 static void server(int fd) { (void)fd; }
 
@@ -19,6 +20,7 @@ static int named(address_t at) {
 }
 
 static void *accepting(void *argument) {
+    about_to_sleep();
     int fd = accept(*(int *)argument, NULL, NULL);
     return (void *)(long)(fd < 0 ? errno : 0);
 }
@@ -49,7 +51,7 @@ static void shut(address_t at, address_t peer, int how) {
     pthread_t thread;
     void *error = NULL;
     pthread_create(&thread, NULL, accepting, &listener);
-    pause_ms(50);
+    await_sleep();
     result("shutdown", shutdown(listener, how));
     pthread_join(thread, &error);
     say("who waited in accept: %s", error_name((int)(long)error));

@@ -84,7 +84,9 @@ static void server(int listener) {
     step(fd);
     await(fd);
     shutdown(fd, SHUT_WR);
-    pause_ms(50);
+    // The peer has acknowledged it, and waits for this.
+    for (int tries = 0; tries < 300 && info(fd).tcpi_state != TCP_FIN_WAIT2; tries++)
+        pause_ms(1);
     say("state after FIN %d", info(fd).tcpi_state);
     close(fd);
     limits(listener);
@@ -130,8 +132,9 @@ static void client(address_t peer) {
         of.delivery_rate > 0);
     say("data segments in %u, out at least one %d", of.tcpi_data_segs_in, of.tcpi_data_segs_out > 0);
     step(fd);
+    poll(&(struct pollfd){.fd = fd, .events = POLLRDHUP}, 1, 10000);
     // Long after the server has looked, or it would find the connection closed.
-    pause_ms(400);
+    pause_ms(600);
     say("state after the peer's FIN %d", info(fd).tcpi_state);
     close(fd);
     fd = connected(peer);
