@@ -144,10 +144,13 @@ fn wrk_on_nginx() {
         before: "head -c 500 /dev/zero | tr '\\0' x >page",
         servers: &[NGINX],
         clients: &[
-            // More than nothing, and no word of errors or answers other than 2xx.
-            "wrk -t 2 -c 20 -d 1s http://$SERVER/page >said
-            ! grep -E 'Socket errors|Non-2xx' said
-            awk '/requests in/ { exit !($1 > 100) }' said",
+            // So many in all, however few a busy machine serves in a second, and no word of errors or answers other than 2xx.
+            "answered=0
+            until [ $answered -gt 100 ]; do
+                wrk -t 2 -c 20 -d 1s http://$SERVER/page >said
+                ! grep -E 'Socket errors|Non-2xx' said
+                answered=$((answered + $(awk '/requests in/ { print $1 }' said)))
+            done",
         ],
         tested: &each(&[Engine, Cores]),
         loopback: &[Engine],
