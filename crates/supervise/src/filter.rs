@@ -1,7 +1,7 @@
 //! Which system calls a program is stopped at: a classic BPF program over `struct seccomp_data` (seccomp(2)).
 //!
 //! Calls that name a socket's ends, change or tell its options, make an epoll set. Of sendto and
-//! recvfrom those that give an address, or flags that a pair takes otherwise than TCP does, or ask for one byte; of ioctl questions
+//! recvfrom those that give an address, or flags that a pair takes otherwise than TCP does; of ioctl questions
 //! about bytes and addresses. Making a socket and moving bytes are never stopped; one for MPTCP is refused, as by a kernel without, and
 //! programs take TCP then; where the engine alone is wanted, so is every other socket of IP that it does not serve. A call whose sixth argument, which none of
 //! the others has, is
@@ -52,10 +52,6 @@ pub const LOOKING: i32 = libc::MSG_PEEK | libc::MSG_WAITALL;
 /// Flags that stop recvfrom alone: a pair of streams has no error queue, and would give bytes instead; nor does it throw
 /// bytes away. Datagrams, and listeners, have nothing that is urgent.
 pub const ASKING: i32 = libc::MSG_ERRQUEUE | libc::MSG_TRUNC | libc::MSG_OOB;
-
-/// How many bytes recvfrom asks for where it is stopped without flags: Python's ssl asks so whether a socket is connected, and
-/// wraps a listener only where ENOTCONN is the answer, which a pair does not give. Nobody in a hurry reads bytes one by one.
-pub const A_PROBE: u32 = 1;
 
 /// The requests of ioctl that are stopped: bytes that wait, are not acknowledged, are not sent, the urgent mark (tcp(7)); the
 /// addresses of the host and of one interface (netdevice(7)).
@@ -214,10 +210,6 @@ fn moves(filter: &mut Assembler) {
     filter.does(LOAD_WORD, FOURTH_LOW);
     filter.does(AND, LOOKING.cast_unsigned());
     filter.if_equal(LOOKING.cast_unsigned(), Some(FilterSection::Stop), None);
-    filter.does(LOAD_WORD, FOURTH_LOW);
-    filter.if_equal(0, None, Some(FilterSection::Names));
-    filter.does(LOAD_WORD, THIRD_LOW);
-    filter.if_equal(A_PROBE, Some(FilterSection::Stop), None);
     filter.begin(FilterSection::Names);
     filter.does(LOAD_WORD, FIFTH_LOW);
     filter.if_equal(0, None, Some(FilterSection::Stop));
@@ -423,19 +415,6 @@ mod tests {
         ] {
             assert_eq!(stops(libc::SYS_recvfrom, flags), expected, "{flags:x}");
         }
-    }
-
-    #[test]
-    fn recvfrom_of_one_byte_is_stopped_where_it_has_no_flags() {
-        let stops = |len: u64, flags: i32| {
-            let flags = u64::from(flags.cast_unsigned());
-            is_stopped(libc::SYS_recvfrom, [3, 0, len, flags, 0, 0])
-        };
-        assert!(stops(1, 0));
-        for (len, flags) in [(0, 0), (2, 0), (1, libc::MSG_PEEK), (1, libc::MSG_DONTWAIT)] {
-            assert!(!stops(len, flags), "{len}, {flags:x}");
-        }
-        assert!(!is_stopped(libc::SYS_sendto, [3, 0, 1, 0, 0, 0]));
     }
 
     #[test]

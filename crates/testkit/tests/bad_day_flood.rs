@@ -145,7 +145,8 @@ fn ten_thousand_half_open_connections_hold_little_and_clients_are_served() {
             server.stdout().contains("ready")
         })
         .unwrap_or_else(|error| panic!("{error}"));
-    let rate = RATE.to_string();
+    // Three of them, beside other tests: what keeps a processor busy by itself starves who asks.
+    let rate = (RATE / 4).to_string();
     let floods = PORTS.map(|port| world.start_peer(&[&flood, "eth0", &address, port, &rate]));
     let shunt = shunt().display().to_string();
     let count = || {

@@ -51,6 +51,14 @@ static void wait_and_say(const char *what, int epoll, int timeout_ms) {
     wait_and_say_of(what, epoll, ROOM, timeout_ms);
 }
 
+/* Waits until that has come on each: what several connections bring comes one after the other. */
+static void await_on_each(const int *fds, short wanted) {
+    for (int i = 0; i < PAIRS; i++) {
+        struct pollfd entry = {.fd = fds[i], .events = wanted};
+        poll(&entry, 1, 20000);
+    }
+}
+
 static void client(address_t peer) {
     int epoll = epoll_create1(EPOLL_CLOEXEC), fds[PAIRS], tube[2];
     char text[16];
@@ -66,7 +74,7 @@ static void client(address_t peer) {
     result("add again", epoll_ctl(epoll, EPOLL_CTL_ADD, fds[0], &wish));
     wait_and_say("nothing", epoll, 0);
     step(fds[0]);
-    pause_ms(100);
+    await_on_each(fds, POLLIN);
     wait_and_say_of("each once, whatever the room", epoll, 2 * PAIRS, 1000);
     worked("pipe", write(tube[1], "x", 1));
     wait_and_say_of("the pipe too", epoll, 2 * PAIRS, 1000);
@@ -84,9 +92,10 @@ static void client(address_t peer) {
     result("mod of none", epoll_ctl(epoll, EPOLL_CTL_MOD, fds[3], &wish));
     wait_and_say("writable and the pipe", epoll, 0);
     result("close", close(fds[5]));
+    fds[5] = -1;
     wait_and_say("closed", epoll, 0);
     step(fds[0]);
-    pause_ms(100);
+    await_on_each(fds, POLLRDHUP);
     wait_and_say("ends", epoll, 1000);
     result("no room", epoll_wait(epoll, few, 0, 0));
     close(epoll);

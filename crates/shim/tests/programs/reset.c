@@ -25,7 +25,7 @@ static void server(int listener) {
     fd = accepted(listener);
     await(fd);
     /* Until the client sleeps in send. */
-    pause_ms(1500);
+    pause_ms(3000);
     abort_with_linger(fd);
 }
 
@@ -73,7 +73,7 @@ static void client(address_t peer) {
     do
         while (send(fd, block, 1 << 20, MSG_NOSIGNAL) > 0) {
         }
-    while (poll(&room, 1, 200) == 1 || send(fd, block, 1, MSG_NOSIGNAL) == 1);
+    while (poll(&room, 1, 1000) == 1 || send(fd, block, 1, MSG_NOSIGNAL) == 1);
     fcntl(fd, F_SETFL, 0);
     result("sending", send(fd, block, 1 << 20, MSG_NOSIGNAL));
     result("sending again", send(fd, block, 1, MSG_NOSIGNAL));

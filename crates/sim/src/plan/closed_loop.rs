@@ -223,7 +223,7 @@ mod tests {
     use crate::plan::{Preset, Source, Value};
 
     fn costs(stack: &str, stack_ns: f64, latency_ns: f64) -> Costs {
-        let mut costs = Preset::shipped().stacks[stack].clone();
+        let mut costs = Preset::of_tests().stacks[stack].clone();
         let names: Vec<&str> = costs.values().into_iter().map(|(name, _)| name).collect();
         for name in names {
             costs.value_mut(name).unwrap().value = 0.0;

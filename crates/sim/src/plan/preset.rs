@@ -221,6 +221,12 @@ impl Preset {
         include_str!("../../presets/stacks.toml")
     }
 
+    /// One for tests, whose results are known: few of its values were measured.
+    #[cfg(test)]
+    pub(super) fn of_tests() -> Self {
+        Self::parse(include_str!("tests/costs.toml")).expect("invariant: it parses")
+    }
+
     /// Reads a preset.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
         let preset: Self = toml::from_str(text)

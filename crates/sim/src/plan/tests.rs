@@ -3,7 +3,7 @@
 use super::*;
 
 fn planned(text: &str) -> Plan {
-    plan(&Workload::parse(text).unwrap(), &Preset::shipped()).unwrap()
+    plan(&Workload::parse(text).unwrap(), &Preset::of_tests()).unwrap()
 }
 
 fn row<'a>(plan: &'a Plan, stack: &str) -> &'a Row {
@@ -90,7 +90,7 @@ fn a_wimpy_nic_hurts_and_its_clock_is_named() {
     assert!(row(&plan, "nic").gain > 0.1);
     assert_eq!(row(&plan, "nic").buys, Buys::NotKnown);
     // With its costs measured the same is an answer.
-    let mut preset = Preset::shipped();
+    let mut preset = Preset::of_tests();
     let nic = preset.stacks.get_mut("nic").unwrap();
     let names: Vec<&str> = nic.values().iter().map(|(name, _)| *name).collect();
     for name in names {
@@ -101,7 +101,7 @@ fn a_wimpy_nic_hurts_and_its_clock_is_named() {
 }
 
 fn plan_of(workload: &Workload) -> Plan {
-    plan(workload, &Preset::shipped()).unwrap()
+    plan(workload, &Preset::of_tests()).unwrap()
 }
 
 #[test]
@@ -184,9 +184,9 @@ fn what_cannot_be_planned_is_said() {
     assert!(wrong("other_load = 2").contains("between 0 and 1"));
     assert!(wrong("stacks = [\"kernel\"]").contains("two or more"));
     let moon = Workload::parse("stacks = [\"kernel\", \"moon\"]").unwrap();
-    let error = plan(&moon, &Preset::shipped()).unwrap_err().to_string();
+    let error = plan(&moon, &Preset::of_tests()).unwrap_err().to_string();
     assert!(error.contains("\"moon\"") && error.contains("af_xdp"));
-    let negative = Preset::shipped_text().replacen("value = 3700", "value = -1", 1);
+    let negative = include_str!("tests/costs.toml").replacen("value = 3700", "value = -1", 1);
     let error = Preset::parse(&negative).unwrap_err().to_string();
     assert!(error.starts_with("line 10: kernel.receive_ns"), "{error}");
     let missing = "machine = \"x\"\n[kernel]\nwhere = \"host\"\n";
@@ -196,7 +196,7 @@ fn what_cannot_be_planned_is_said() {
 
 #[test]
 fn answers_that_are_written_together_cost_what_they_save_less() {
-    let costs = Preset::shipped().stacks["inline"].clone();
+    let costs = Preset::of_tests().stacks["inline"].clone();
     let mut batched = costs.clone();
     let saves = Value {
         value: 300.0,
@@ -216,7 +216,7 @@ fn answers_that_are_written_together_cost_what_they_save_less() {
 
 #[test]
 fn one_thread_uses_one_processor_and_clients_of_the_same_host_the_others() {
-    let kernel = Preset::shipped().stacks["kernel"].clone();
+    let kernel = Preset::of_tests().stacks["kernel"].clone();
     let w = Workload {
         threads: 1,
         host_cores: 2,
@@ -252,7 +252,7 @@ fn what_was_seen_of_a_program_counts_for_today_and_nothing_else() {
 
 #[test]
 fn the_error_band_is_that_of_the_model_where_costs_are_exact_and_grows_with_what_is_not() {
-    let mut preset = Preset::shipped();
+    let mut preset = Preset::of_tests();
     let w = Workload::parse(include_str!("../../../../workloads/rpc.toml")).unwrap();
     let band = |preset: &Preset| row(&plan(&w, preset).unwrap(), "kernel").error_band;
     let kernel = preset.stacks.get_mut("kernel").unwrap();
@@ -270,4 +270,14 @@ fn the_error_band_is_that_of_the_model_where_costs_are_exact_and_grows_with_what
     let kernel = preset.stacks.get_mut("kernel").unwrap();
     kernel.receive_ns.source = Source::Assumed;
     assert!((band(&preset) - MODEL_BAND - 0.5 * receive / all).abs() < 1e-9);
+}
+
+#[test]
+fn what_the_stacks_of_this_project_cost_was_measured() {
+    let w = Workload::parse(include_str!("../../../../workloads/rpc.toml")).unwrap();
+    let plan = plan(&w, &Preset::shipped()).unwrap();
+    for stack in ["kernel", "inline", "engine", "af_xdp"] {
+        let share = row(&plan, stack).measured_share;
+        assert!(share > 0.9, "{stack}: {share}");
+    }
 }

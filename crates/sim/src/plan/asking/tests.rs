@@ -22,7 +22,7 @@ fn redis() -> Workload {
 }
 
 fn planned(w: &Workload) -> Plan {
-    plan(w, &Preset::shipped()).unwrap()
+    plan(w, &Preset::of_tests()).unwrap()
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn clients_elsewhere_are_a_pause_and_no_work_here() {
 
 #[test]
 fn turns_and_wakings_that_a_preset_knows_are_part_of_what_was_seen() {
-    let mut preset = Preset::shipped();
+    let mut preset = Preset::of_tests();
     let kernel = preset.stacks.get_mut("kernel").unwrap();
     for (name, ns) in [
         ("turn_ns", 900.0),
