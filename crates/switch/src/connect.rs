@@ -142,7 +142,6 @@ impl Towards {
             _ => Ok(local),
         };
         let mut local = from.local.map_or_else(|| local_of(backing), Ok)?;
-        let is_port_chosen = local.port() == 0 && !from.has_range;
         if !local.ip().is_unspecified() {
             local = with_port(local)?;
         }
@@ -162,20 +161,8 @@ impl Towards {
             if local.port() == 0 && (from.has_range || !self.is_port_the_engines(engines, place)?) {
                 local = bind(session)?;
             }
-            let begin_from = |local| {
-                let socket = TcpSocket::open_towards(session, backing, local, destination)?;
-                begin(socket, local)
-            };
-            match begin_from(local) {
-                // The kernel has given a port from which the engine has a connection to there that ends. On loopback the
-                // engine may choose another: what it has there nobody else hears.
-                Err(Errno::ADDRNOTAVAIL)
-                    if is_port_chosen && route::is_loopback(destination.ip()) =>
-                {
-                    begin_from(SocketAddr::new(local.ip(), 0))
-                }
-                begun => begun,
-            }
+            let socket = TcpSocket::open_towards(session, backing, local, destination)?;
+            begin(socket, local)
         })
     }
 
