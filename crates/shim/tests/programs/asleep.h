@@ -27,6 +27,8 @@ static void await_sleep(void) {
         seen = state == 'S' ? seen + 1 : 0;
         pause_ms(5);
     }
+    /* It may have slept at something before its call. */
+    pause_ms(100);
     number = 0;
 }
 #endif
