@@ -24,7 +24,7 @@ use thiserror::Error;
 use crate::scenario::{line_of, place};
 pub use asking::Asked;
 use closed::crowded;
-pub use closed::{Bottleneck, Closed, MODEL_BAND, closed};
+pub use closed::{Bottleneck, Closed, closed};
 pub use closed_loop::{Client, ClosedLoop, Work, closed_loop};
 pub use observation::Observation;
 pub use preset::{Costs, Preset, Source, Value, Where};

@@ -35,3 +35,14 @@ class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
 Server(('0.0.0.0', 8000), Echo).serve_forever()
 ";
+
+/// Serves the files of a folder over HTTP, each connection in a thread: address, port, folder, backlog.
+pub const FILES: &str = "
+import http.server, sys
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = int(sys.argv[4])
+    daemon_threads = True
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_): pass
+Server((sys.argv[1], int(sys.argv[2])), lambda *a: Quiet(*a, directory=sys.argv[3])).serve_forever()
+";

@@ -4,7 +4,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{
-    EngineState, PATIENCE, Witness, shunt,
+    EngineState, PATIENCE, Witness, python, shunt,
     world::{self, Mode, World, finish},
 };
 
@@ -14,16 +14,8 @@ const RATE: u64 = 20_000;
 const CLIENTS: u32 = 20;
 const PORT: &str = "8080";
 
-/// Serves files, and has the shortest queue of connections that a user would choose.
-const SERVER: &str = "
-import http.server, sys
-class Server(http.server.ThreadingHTTPServer):
-    request_queue_size = 16
-    daemon_threads = True
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_): pass
-Server((sys.argv[1], int(sys.argv[2])), lambda *a: Quiet(*a, directory=sys.argv[3])).serve_forever()
-";
+/// The shortest queue of connections that a user would choose.
+const BACKLOG: &str = "16";
 
 fn compile(world: &World) -> String {
     let binary = world.path("syn_flood");
@@ -37,8 +29,8 @@ fn compile(world: &World) -> String {
 fn flooded(world: &World) {
     let (flood, address) = (compile(world), world.tested_address());
     let sum = world.content(100_000);
-    let mut server =
-        world.start_tested(&["python3", "-c", SERVER, &address, PORT, &world.path("")]);
+    let words = [&address, PORT, &world.path(""), BACKLOG];
+    let mut server = world.start_tested(&[&["python3", "-c", python::FILES][..], &words].concat());
     world.wait_ready(&mut server, "b", &format!("{address}:{PORT}"));
     let rate = RATE.to_string();
     let mut flood = world.start_peer(&[&flood, "eth0", &address, PORT, &rate]);

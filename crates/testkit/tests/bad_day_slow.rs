@@ -3,7 +3,7 @@
 
 use rustix::process::Signal;
 use testkit::{
-    EngineState, PATIENCE, Witness,
+    EngineState, PATIENCE, Witness, python,
     world::{self, Mode, World, finish},
 };
 
@@ -11,19 +11,12 @@ const PORT: &str = "8080";
 /// Fetches of the client that is not slow.
 const FETCHES: u32 = 10;
 
-const SERVER: &str = "
-import http.server, sys
-class Server(http.server.ThreadingHTTPServer):
-    request_queue_size = 128
-    daemon_threads = True
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_): pass
-Server((sys.argv[1], int(sys.argv[2])), lambda *a: Quiet(*a, directory=sys.argv[3])).serve_forever()
-";
+/// All slow clients at once.
+const BACKLOG: &str = "128";
 
 /// Sixty that write and sixty that do not read, until SIGUSR1: then all fetch the whole file.
 const SLOW: &str = "
-import hashlib, itertools, signal, socket, sys, threading
+import hashlib, signal, socket, sys, threading
 address, port, wanted = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 request = b'GET /content HTTP/1.0\\r\\n' + b'X-Slow: ' + 4000 * b'x' + b'\\r\\n\\r\\n'
 haste = threading.Event()
@@ -58,8 +51,8 @@ print(sent, right)
 fn slow(world: &World) {
     let address = world.tested_address();
     let sum = world.content(1_000_000);
-    let mut server =
-        world.start_tested(&["python3", "-c", SERVER, &address, PORT, &world.path("")]);
+    let words = [&address, PORT, &world.path(""), BACKLOG];
+    let mut server = world.start_tested(&[&["python3", "-c", python::FILES][..], &words].concat());
     world.wait_ready(&mut server, "b", &format!("{address}:{PORT}"));
     let mut slow = world.start_peer(&["python3", "-c", SLOW, &address, PORT, &sum]);
     slow.wait_until("begun", PATIENCE, |slow| slow.stdout().contains("begun"))

@@ -140,11 +140,8 @@ pub(super) fn over_veth_with(
 
 /// Both ends on host a.
 fn on_one_host(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
-    stream(
-        testbed,
-        testbed.placement(On::A, stack)?,
-        testbed.placement(On::A, stack)?,
-    )
+    let sender = testbed.placement(On::A, stack)?;
+    stream_with(testbed, sender, testbed.placement(On::A, stack)?, &[])
 }
 
 /// From an engine to the kernel of the same host, over a TAP interface between them.
@@ -176,10 +173,6 @@ fn over_tap(testbed: &Testbed) -> anyhow::Result<Values> {
         receiver,
         &["-B", engine],
     )
-}
-
-fn stream(testbed: &Testbed, sender: Placement, receiver: Placement) -> anyhow::Result<Values> {
-    stream_with(testbed, sender, receiver, &[])
 }
 
 fn stream_with(

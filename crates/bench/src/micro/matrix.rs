@@ -14,33 +14,24 @@ use crate::{apps::case::Better, tools};
 
 /// What is measured.
 pub fn plan() -> Plan {
-    let row = |[what, kernel, shunt]: [&'static str; 3]| Row {
-        what,
-        unit: "Gbit/s",
-        better: Better::Higher,
-        kernel: Some(from(kernel, "rate")),
-        shunt: from(shunt, "rate"),
+    let row = |unit, better, quantity| {
+        move |[what, kernel, shunt]: [&'static str; 3]| Row {
+            what,
+            unit,
+            better,
+            kernel: Some(from(kernel, quantity)),
+            shunt: from(shunt, quantity),
+        }
     };
-    let round_trip = |[what, kernel, shunt]: [&'static str; 3]| Row {
-        what,
-        unit: "µs",
-        better: Better::Lower,
-        kernel: Some(from(kernel, "p50")),
-        shunt: from(shunt, "p50"),
-    };
-    let requests = |[what, kernel, shunt]: [&'static str; 3]| Row {
-        what,
-        unit: "requests/s",
-        better: Better::Higher,
-        kernel: Some(from(kernel, "rate")),
-        shunt: from(shunt, "rate"),
-    };
-    let rows = RATES.into_iter().map(row);
+    let rates = RATES.map(row("Gbit/s", Better::Higher, "rate"));
+    let round_trips = ROUND_TRIPS.map(row("µs", Better::Lower, "p50"));
+    let requests = REQUESTS.map(row("requests/s", Better::Higher, "rate"));
     Plan {
         setups: SETUPS.to_vec(),
-        rows: rows
-            .chain(ROUND_TRIPS.into_iter().map(round_trip))
-            .chain(REQUESTS.into_iter().map(requests))
+        rows: rates
+            .into_iter()
+            .chain(round_trips)
+            .chain(requests)
             .collect(),
         notes: vec![
             "rates: one stream, both ends of Shunt inline, both ends of the kernel's on the kernel; a feature is off at both ends, there by ethtool, here by a flag of the engine",

@@ -167,9 +167,7 @@ pub fn accept(fd: RawFd, flags: i32) -> Switched<(RawFd, Emitted)> {
         flags,
     };
     let accepted = listener.accept();
-    if socket.is_signalled() {
-        stream.await_signals();
-    }
+    sigio::settle(socket, &stream);
     accepted.map(Some)
 }
 

@@ -57,6 +57,13 @@ pub fn follow_flags(fd: RawFd, flags: i32) {
     }
 }
 
+/// A call has seen something of the socket: whoever is signalled of it was, when this returns.
+pub fn settle(socket: &Socket, stream: &Stream) {
+    if socket.is_signalled() {
+        stream.await_signals();
+    }
+}
+
 /// The socket has got an engine's side, or has come from elsewhere.
 pub fn apply(fd: RawFd, socket: &Socket, stream: &Stream) {
     if !socket.is_signalled() {

@@ -105,7 +105,7 @@ pub(super) fn measured_share(w: &Workload, costs: &Costs) -> f64 {
 
 /// How far predictions may be off where every cost was measured exactly: as far as a mean of `shunt sim plan --verify` was off at most
 /// (docs/simulator.md).
-pub const MODEL_BAND: f64 = 0.34;
+pub(super) const MODEL_BAND: f64 = 0.34;
 /// How far a value may be off that nobody measured here, as a part of it.
 const UNMEASURED_BAND: f64 = 0.5;
 

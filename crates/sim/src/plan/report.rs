@@ -1,5 +1,6 @@
 //! The plan as a report.
 
+use super::closed::MODEL_BAND;
 use super::{Asked, Buys, Estimate, Plan, Row, Source, Workload};
 use crate::report::document::Document;
 
@@ -56,8 +57,14 @@ fn cells(w: &Workload, row: &Row) -> Vec<String> {
 
 const BY_THEMSELVES: &str = "Capacity and mean are the closed form; p50 and p99 are simulated, at the host: means of \
      five runs with their 95 % confidence intervals.";
-const BAND: &str = "Band: how far capacity and mean may be off: 34 %, as far as sim plan --verify has missed at most, half of the \
-     spread of what was measured, and half of each value that nobody measured, by their parts of a request's work.";
+fn what_the_band_is() -> String {
+    format!(
+        "Band: how far capacity and mean may be off: {:.0} %, as far as sim plan --verify has missed at most, half of the \
+         spread of what was measured, and half of each value that nobody measured, by their parts of a request's work.",
+        100.0 * MODEL_BAND
+    )
+}
+
 const WHO_WAIT: &str = "Capacity is the closed form, for as many such clients as it takes. What these clients get per \
      second, their mean, p50 and p99 are simulated turn by turn; the time is from a request to its answer, the client's \
      own work included.";
@@ -96,7 +103,7 @@ impl Plan {
             None => BY_THEMSELVES,
             Some(_) => WHO_WAIT,
         });
-        d.text(BAND);
+        d.text(what_the_band_is());
         d.list(
             self.clients
                 .map(|asked| who_asks(&asked, w))

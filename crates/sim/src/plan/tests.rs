@@ -1,5 +1,6 @@
 //! The four cases in which offload does not pay, one in which it does, and the closed form by hand.
 
+use super::closed::MODEL_BAND;
 use super::*;
 
 fn planned(text: &str) -> Plan {

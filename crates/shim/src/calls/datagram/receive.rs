@@ -10,6 +10,7 @@ use client::{Failure, HeardBy, Received};
 use rustix::io::Errno;
 
 use super::{Call, Served};
+use crate::calls::sigio;
 use crate::socket::Socket;
 use crate::sys as system;
 use crate::wait::sleep::{Deadline, after_interruption};
@@ -92,9 +93,7 @@ impl Receiving {
             let looks_ahead = peeks && served.socket.peek_from().is_some();
             let heard = served.stream.rx_events();
             let tried = self.try_once(&served, slices);
-            if served.socket.is_signalled() {
-                served.stream.await_signals();
-            }
+            sigio::settle(served.socket, &served.stream);
             if let Some(step) = tried? {
                 return Ok(Some(step));
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use crate::calls::sigio;
 use crate::fd_table::descriptors;
 use crate::fd_table::file::File;
 use crate::outcome::Switched;
@@ -40,9 +41,7 @@ pub fn with_stream<T>(fd: RawFd, body: impl FnOnce(&Call<'_>) -> Result<T, Errno
         socket,
         stream,
     });
-    if socket.is_signalled() {
-        stream.await_signals();
-    }
+    sigio::settle(socket, stream);
     result.map(Some)
 }
 
