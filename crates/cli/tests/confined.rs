@@ -78,6 +78,55 @@ fn each_thread_of_an_engine_has_given_up_what_it_does_not_need() {
     }
 }
 
+/// The program is gone, and its connection is not.
+#[test]
+fn the_port_of_a_connection_whose_program_has_ended_is_given_to_nobody() {
+    const TEST: &str = "confined-port";
+    const SERVE: &str = "
+import socket, time
+server = socket.create_server(('', 9000))
+print('ready', flush=True)
+while True:
+    server.accept()[0].detach()
+";
+    const LEAVE: &str = "
+import os, socket, sys
+one = socket.socket()
+one.bind(('', 0))
+one.connect((sys.argv[1], 9000))
+print(one.getsockname()[1], flush=True)
+os._exit(0)
+";
+    const TAKE: &str = "
+import errno, os, socket, sys
+try:
+    socket.socket().bind(('', int(sys.argv[1])))
+    print('bound')
+except OSError as error:
+    print(errno.errorcode[error.errno])
+";
+    if !world::can_run(TEST, &["python3"]) {
+        return;
+    }
+    for way in [Mode::Engine, Mode::Cores] {
+        let world = World::new(TEST, way);
+        let mut server = world.start_peer(&["python3", "-c", SERVE]);
+        let ready = |server: &testkit::Program| server.stdout().contains("ready");
+        server.wait_until("listener", PATIENCE, ready).unwrap();
+        let left = world.run_tested(&["python3", "-c", LEAVE, &world.peer_address()]);
+        let left = left.success().unwrap();
+        let port = left.stdout.trim();
+        let shunt = testkit::shunt().display().to_string();
+        wait_for("the connection's own end", PATIENCE, || {
+            let told = world::finish(world.start("a", &[&shunt, "ss", "--json"]));
+            told.stdout.contains("\"FIN-WAIT-2\"")
+        });
+        let take = ["python3", "-c", TAKE, port];
+        let taken = world.start("a", &take).finish(PATIENCE, || false).unwrap();
+        assert_eq!(taken.stdout.trim(), "EADDRINUSE", "{}", taken.stderr);
+    }
+}
+
 #[test]
 fn a_control_socket_with_a_path_lets_its_group_in_and_nobody_else() {
     const TEST: &str = "confined-group";

@@ -124,7 +124,10 @@ fn sockets() -> Vec<Call> {
             "device and netlink again, backing sockets"
         ),
         call!(SYS_socketpair, "control channels to other cores"),
-        call!(SYS_bind, "the packet or AF_XDP socket, netlink"),
+        call!(
+            SYS_bind,
+            "the packet or AF_XDP socket, netlink, ports of ending connections"
+        ),
         call!(SYS_connect, "ends what a backing socket holds (AF_UNSPEC)"),
         call!(SYS_listen, "backing sockets where addresses are shared"),
         call!(SYS_shutdown, "backing sockets, control channels"),

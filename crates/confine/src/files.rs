@@ -1,5 +1,5 @@
 //! Which files may be opened, by Landlock (landlock(7)): what the kernel tells of this process and its settings, named
-//! devices, and nothing else; no TCP port of the kernel's, no other process's abstract socket, no signals.
+//! devices, and nothing else; no TCP connection of the kernel's, no other process's abstract socket, no signals.
 
 use std::path::PathBuf;
 
@@ -32,7 +32,8 @@ fn try_restrict(
     let ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(VERSION))?
-        .handle_access(AccessNet::from_all(VERSION))?
+        // An engine binds TCP sockets: they hold the ports of connections that no program has any more.
+        .handle_access(AccessNet::ConnectTcp)?
         .scope(Scope::from_all(VERSION))?
         .create()?;
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;

@@ -30,6 +30,7 @@ pub mod fuzzing;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod harness;
+mod held_ports;
 mod inline;
 mod kernel;
 mod local_peers;

@@ -5,12 +5,12 @@
 //! tells nobody when the last one is closed. But an epoll set loses an entry at that moment, and shows its entries in
 //! /proc/self/fdinfo: so the engine enters its duplicate, closes it, and looks now and then (epoll(7), proc(5)).
 
+use crate::held_ports::{self, HeldPorts};
 use crate::programs::Answered;
 use crate::programs::session::Session;
 use crate::programs::users::{ProgramFd, Users};
 use crate::sockets::rows::{Kind, Marks};
 use crate::sockets::{Identity, Sockets};
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, Ordering};
 use hostif::SocketId;
 use hostif::control::{Adopted, Reply};
@@ -18,7 +18,6 @@ use hostif::id::IdSet;
 use rustix::event::epoll;
 use rustix::fd::{AsRawFd as _, OwnedFd, RawFd};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use stack::Stack;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,6 +37,7 @@ struct OrphanBatch {
     /// Has an entry for each of them, once `is_entered`, unless its descriptors are all closed.
     set: Arc<OwnedFd>,
     is_entered: Arc<AtomicBool>,
+    ports: Arc<HeldPorts>,
     sockets: Vec<SocketId>,
     since: Instant,
     next_look: Instant,
@@ -137,8 +137,9 @@ impl Orphans {
             match (&set, backing, sockets.id(row)) {
                 (Ok(set), Some(backing), Some(id)) if room > 0 => {
                     room -= 1;
+                    let is_held = held_ports::is_to_be_held(sockets, row);
                     sockets.make_orphan(row, set);
-                    entries.push((id, backing));
+                    entries.push((id, backing, is_held));
                 }
                 (_, backing, _) => {
                     sockets.keep_backing(row, backing);
@@ -146,28 +147,34 @@ impl Orphans {
                 }
             }
         }
-        let (Ok(set), Some((_, first))) = (set, entries.first()) else {
+        let (Ok(set), Some((_, first, _))) = (set, entries.first()) else {
             return closed;
         };
         let (set, is_entered) = (Arc::new(set), Arc::new(AtomicBool::new(false)));
+        let ports = Arc::new(HeldPorts::default());
         let user = Arc::clone(first.user());
         self.batches.push(OrphanBatch {
             set: Arc::clone(&set),
             is_entered: Arc::clone(&is_entered),
-            sockets: entries.iter().map(|(id, _)| *id).collect(),
+            ports: Arc::clone(&ports),
+            sockets: entries.iter().map(|(id, ..)| *id).collect(),
             since: now,
             next_look: now,
             pause: FIRST_PAUSE,
         });
         // To enter what is in somebody's set already takes a lock of the whole system, which may be kept.
         user.run(move || {
-            for (id, backing) in &entries {
+            for (id, backing, is_held) in &entries {
+                // Before the engine's duplicate closes, which may be the last.
+                if *is_held && let Ok(socket) = held_ports::beside(backing) {
+                    ports.push(*id, socket);
+                }
                 let data = epoll::EventData::new_u64(id.to_bits());
                 // Without an entry it counts as closed.
                 let _ = epoll::add(&*set, &**backing, data, epoll::EventFlags::empty());
             }
             is_entered.store(true, Ordering::Release);
-            for (_, backing) in entries {
+            for (_, backing, _) in entries {
                 backing.close_here();
             }
         });
@@ -191,6 +198,7 @@ impl Orphans {
             self.batches.extend(set.map(|set| OrphanBatch {
                 set: Arc::new(set),
                 is_entered: Arc::new(AtomicBool::new(true)),
+                ports: Arc::default(),
                 sockets: ids,
                 since: now,
                 next_look: now,
@@ -211,8 +219,13 @@ impl Orphans {
         }
     }
 
-    /// Returns the rows of those whose descriptors are all closed, as far as a look is due: they are to be closed.
-    pub(crate) fn poll(&mut self, now: Instant, sockets: &mut Sockets) -> Vec<u32> {
+    /// Returns the rows of those whose descriptors are all closed, as far as a look is due, with what holds their ports: they are to
+    /// be closed.
+    pub(crate) fn poll(
+        &mut self,
+        now: Instant,
+        sockets: &mut Sockets,
+    ) -> Vec<(u32, Option<OwnedFd>)> {
         let mut closed = Vec::new();
         for batch in &mut self.batches {
             if batch.next_look > now {
@@ -235,7 +248,7 @@ impl Orphans {
                 }
                 if let Some(row) = sockets.row_of(id.to_bits()) {
                     sockets.end_orphan(row);
-                    closed.push(row);
+                    closed.push((row, batch.ports.take(*id)));
                 }
                 false
             });
@@ -244,38 +257,33 @@ impl Orphans {
         closed
     }
 
-    /// While a connection ends, and in TIME-WAIT, the kernel is not to give its port to another program. Somebody who
-    /// was given it since the last descriptor closed keeps it.
-    pub(crate) fn hold_port_again(&self, stack: &Stack<'_>, sockets: &mut Sockets, row: u32) {
-        let record = sockets.row(row);
-        let connection = record.connection().filter(|_| record.active);
-        // A port of the engine's choice the kernel gives to whom it likes.
-        let connection = connection.filter(|_| !sockets.is_port_chosen(row));
+    /// While a connection ends, and in TIME-WAIT, the kernel is not to give its port to another program. What could not be held
+    /// before, because the backing socket listened or an engine before this one ended, may have been given to somebody since, who
+    /// keeps it.
+    pub(crate) fn hold_port(
+        &self,
+        stack: &Stack<'_>,
+        sockets: &mut Sockets,
+        (row, held): (u32, Option<OwnedFd>),
+    ) {
+        let connection = sockets.row(row).connection();
+        let connection = connection.filter(|_| held_ports::is_to_be_held(sockets, row));
         let ends = connection.and_then(|connection| stack.addresses(connection).ok());
         if let Some((local, _)) = ends {
             let own = self.users.user(rustix::process::geteuid().as_raw());
-            let socket = bound_to(local).ok().zip(own.ok());
-            sockets.keep_backing(row, socket.map(|(socket, own)| own.keep(socket)));
+            let socket = held.or_else(|| held_ports::bound_to(local).ok());
+            let socket = socket.zip(own.ok()).map(|(socket, own)| own.keep(socket));
+            sockets.keep_backing(row, socket);
         }
     }
 
     fn forget_orphan(&mut self, id: SocketId) {
         for batch in &mut self.batches {
             batch.sockets.retain(|one| *one != id);
+            drop(batch.ports.take(id));
         }
         self.batches.retain(|batch| !batch.sockets.is_empty());
     }
-}
-
-/// A socket of the kernel on the same port of any address.
-fn bound_to(local: SocketAddr) -> Result<OwnedFd, Errno> {
-    let (family, any): (_, IpAddr) = match local {
-        SocketAddr::V4(_) => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
-        SocketAddr::V6(_) => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
-    };
-    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    rustix::net::bind(&socket, &SocketAddr::new(any, local.port()))?;
-    Ok(socket)
 }
 
 /// The data of the entries of an epoll set of this process; `None`: the system does not say.

@@ -451,9 +451,15 @@ mod tests {
     use super::*;
     use rustix::net::{recv, send};
 
+    /// In the place of a socket of its own: the name of an end is made of that, and tests run side by side.
+    fn pair() -> DatagramPair {
+        let backing = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+        DatagramPair::new(backing.as_fd(), true).unwrap()
+    }
+
     #[test]
     fn an_end_without_a_peer_cannot_write_and_one_with_a_peer_fails_once() {
-        let pair = DatagramPair::new(std::io::stdin().as_fd(), true).unwrap();
+        let pair = pair();
         let (programs, ours) = (pair.programs.as_fd(), pair.ours.as_fd());
         let write = || send(programs, b"out", SendFlags::DONTWAIT);
         let mut place = [0; 16];
@@ -477,7 +483,7 @@ mod tests {
 
     #[test]
     fn an_end_can_be_connected_to_as_long_as_anybody_has_it_open() {
-        let pair = DatagramPair::new(std::io::stdin().as_fd(), true).unwrap();
+        let pair = pair();
         let other = rustix::io::dup(&pair.programs).unwrap();
         let connect = || rustix::net::connect(&pair.ours, &pair.programs_name);
         drop(pair.programs);
@@ -488,7 +494,7 @@ mod tests {
 
     #[test]
     fn a_stranger_cannot_send_to_an_end_that_has_a_peer() {
-        let pair = DatagramPair::new(std::io::stdin().as_fd(), true).unwrap();
+        let pair = pair();
         rustix::net::connect(&pair.programs, &pair.own_name).unwrap();
         let stranger = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None).unwrap();
         for name in [&pair.programs_name, &pair.own_name] {

@@ -61,8 +61,19 @@ impl Testbed {
     /// A server; it listens on the port.
     fn serve(&self, prefix: &[&str], line: &[&str], port: u16) -> Program {
         let mut server = self.start(prefix, line);
-        server.wait_listening(port, PATIENCE).unwrap();
+        // Not the kernel's part of it, which listens a moment before.
+        let listens = |_: &Program| self.has_listener(port);
+        server.wait_until("listener", PATIENCE, listens).unwrap();
         server
+    }
+
+    fn has_listener(&self, port: u16) -> bool {
+        let told = self.ask(&["ss", "--json"], &[]);
+        let sockets: Vec<serde_json::Value> = serde_json::from_str(&told).unwrap();
+        sockets.iter().any(|socket| {
+            let local = socket["local"].as_str().unwrap_or_default();
+            socket["state"] == "LISTEN" && local.ends_with(&format!(":{port}"))
+        })
     }
 
     fn start(&self, prefix: &[&str], line: &[&str]) -> Program {
@@ -312,7 +323,8 @@ fn kernels_loopback_joins(test: &str, flags: &[&str]) {
     let call =
         |prefix: &[&str], port| testbed.ask(prefix, &["python3", "-c", CALL, "127.0.0.1", port]);
     let _first = testbed.serve(&both, &["python3", "-c", ECHO, "127.0.0.1", "7001"], 7001);
-    let _second = testbed.serve(&plain, &["python3", "-c", ECHO, "0.0.0.0", "7002"], 7002);
+    let mut second = testbed.start(&plain, &["python3", "-c", ECHO, "0.0.0.0", "7002"]);
+    second.wait_listening(7002, PATIENCE).unwrap();
     assert_eq!(call(&both, "7001"), echoed);
     testbed.assert_silent_kernel();
     assert_eq!(call(&plain, "7001"), echoed);

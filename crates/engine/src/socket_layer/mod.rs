@@ -192,9 +192,9 @@ impl SocketLayer {
 
     /// Closes those whose descriptors are all closed, as far as a look is due.
     pub(crate) fn close_orphans(&mut self, now: Instant) {
-        for row in self.orphans.poll(now, &mut self.sockets) {
+        for (row, port) in self.orphans.poll(now, &mut self.sockets) {
             self.orphans
-                .hold_port_again(&self.stack, &mut self.sockets, row);
+                .hold_port(&self.stack, &mut self.sockets, (row, port));
             self.close(now, row);
         }
     }

@@ -24,8 +24,13 @@ static void server(int listener) {
     abort_with_linger(fd);
     fd = accepted(listener);
     await(fd);
-    /* Until the client sleeps in send. */
-    pause_ms(3000);
+    /* Until nothing has come for three seconds: the client sleeps in send then. */
+    int before = -1, queued = 0;
+    for (int quiet = 0; quiet < 30; before = queued) {
+        pause_ms(100);
+        ioctl(fd, FIONREAD, &queued);
+        quiet = queued == before ? quiet + 1 : 0;
+    }
     abort_with_linger(fd);
 }
 
@@ -42,8 +47,9 @@ static void client(address_t peer) {
 
     fd = connected(peer);
     step(fd);
-    struct pollfd entry = {.fd = fd, .events = POLLIN | POLLOUT | POLLRDHUP};
-    pause_ms(100);
+    struct pollfd entry = {.fd = fd, .events = POLLIN | POLLRDHUP};
+    poll(&entry, 1, 5000);
+    entry.events |= POLLOUT;
     result("poll", poll(&entry, 1, 2000));
     events("reset", (unsigned)entry.revents);
     result("send", send(fd, "x", 1, MSG_NOSIGNAL));
@@ -73,7 +79,7 @@ static void client(address_t peer) {
     do
         while (send(fd, block, 1 << 20, MSG_NOSIGNAL) > 0) {
         }
-    while (poll(&room, 1, 1000) == 1 || send(fd, block, 1, MSG_NOSIGNAL) == 1);
+    while ((poll(&room, 1, 1000) == 1 && room.revents == POLLOUT) || send(fd, block, 1, MSG_NOSIGNAL) == 1);
     fcntl(fd, F_SETFL, 0);
     result("sending", send(fd, block, 1 << 20, MSG_NOSIGNAL));
     result("sending again", send(fd, block, 1, MSG_NOSIGNAL));

@@ -58,6 +58,7 @@ static void limits(int listener) {
     int fd = accepted(listener);
     struct figures of = info(fd);
     say("accepted: segments %u %u, ato %u, a window %d", of.tcpi_segs_out, of.tcpi_segs_in, of.tcpi_ato, of.tcpi_rcv_wnd > 0);
+    step(fd);
     static char bytes[65536];
     pause_ms(1200);
     struct pollfd entry = {.fd = fd, .events = POLLIN};
@@ -138,6 +139,8 @@ static void client(address_t peer) {
     say("state after the peer's FIN %d", info(fd).tcpi_state);
     close(fd);
     fd = connected(peer);
+    /* Until the server has looked. */
+    await(fd);
     pause_ms(150);
     limited(fd);
     shutdown(fd, SHUT_WR);

@@ -1,0 +1,119 @@
+//! Ports that the kernel is to give to nobody while connections that no program has any more end, and in TIME-WAIT. The engine has to
+//! close its duplicate of such a connection's backing socket to see when the last descriptor closes (see `orphans`), so another
+//! socket takes its place before.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
+
+use hostif::SocketId;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+
+use crate::sockets::{Sockets, backing};
+
+/// Sockets of the kernel that hold the ports of connections from the moment on at which their last descriptors close.
+#[derive(Default)]
+pub struct HeldPorts(Mutex<Vec<(SocketId, OwnedFd)>>);
+
+impl HeldPorts {
+    /// Of a connection.
+    pub fn push(&self, id: SocketId, socket: OwnedFd) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push((id, socket));
+    }
+
+    /// Of a connection, if it is there.
+    pub fn take(&self, id: SocketId) -> Option<OwnedFd> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = all.iter().position(|(one, _)| *one == id)?;
+        Some(all.swap_remove(place).1)
+    }
+}
+
+/// Whether it is a connection whose port is. One of the engine's choice the kernel gives to whom it likes.
+pub fn is_to_be_held(sockets: &Sockets, row: u32) -> bool {
+    let record = sockets.row(row);
+    record.connection().is_some() && record.active && !sockets.is_port_chosen(row)
+}
+
+/// Another socket of the kernel's on the same end. Both have to allow that for a moment (SO_REUSEADDR, socket(7)).
+pub fn beside(socket: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let local = backing::name_of(socket)?;
+    let before = sockopt::socket_reuseaddr(socket)?;
+    sockopt::set_socket_reuseaddr(socket, true)?;
+    let bound = bound_as(socket, local);
+    sockopt::set_socket_reuseaddr(socket, before)?;
+    bound
+}
+
+fn bound_as(other: &OwnedFd, local: SocketAddr) -> Result<OwnedFd, Errno> {
+    let socket = new_socket(local)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    free_bind(&socket, local)?;
+    if local.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, sockopt::ipv6_v6only(other)?)?;
+    }
+    rustix::net::bind(&socket, &local)?;
+    sockopt::set_socket_reuseaddr(&socket, false)?;
+    Ok(socket)
+}
+
+/// A socket of the kernel on the same port of any address.
+pub fn bound_to(local: SocketAddr) -> Result<OwnedFd, Errno> {
+    let any: IpAddr = match local {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = new_socket(local)?;
+    rustix::net::bind(&socket, &SocketAddr::new(any, local.port()))?;
+    Ok(socket)
+}
+
+fn new_socket(local: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = match local {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+}
+
+/// An engine's address is foreign to the kernel (ip(7)).
+fn free_bind(socket: &OwnedFd, local: SocketAddr) -> Result<(), Errno> {
+    match local {
+        SocketAddr::V4(_) => sockopt::set_ip_freebind(socket, true),
+        SocketAddr::V6(_) => sockopt::set_ipv6_freebind(socket, true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_held_without_a_moment_between_and_the_socket_stays_as_it_was() {
+        for any in [
+            "127.0.0.1:0",
+            "0.0.0.0:0",
+            "10.9.8.7:0",
+            "[::1]:0",
+            "[::]:0",
+        ] {
+            let any: SocketAddr = any.parse().unwrap();
+            let socket = new_socket(any).unwrap();
+            free_bind(&socket, any).unwrap();
+            rustix::net::bind(&socket, &any).unwrap();
+            let local = backing::name_of(&socket).unwrap();
+            let held = beside(&socket).unwrap();
+            assert_eq!(sockopt::socket_reuseaddr(&socket), Ok(false));
+            drop(socket);
+            let other = new_socket(local).unwrap();
+            free_bind(&other, local).unwrap();
+            sockopt::set_socket_reuseaddr(&other, true).unwrap();
+            let bind = || rustix::net::bind(&other, &local);
+            assert_eq!(bind(), Err(Errno::ADDRINUSE), "{local}");
+            drop(held);
+            assert_eq!(bind(), Ok(()), "{local}");
+        }
+    }
+}
