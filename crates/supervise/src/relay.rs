@@ -342,6 +342,11 @@ impl Relay {
                     }
                     return false;
                 }
+                // More than may be looked at: no part of it becomes a segment of its own, which the next would wait for (RFC 1122 §4.2.3.4).
+                Ok(bytes) if looks && bytes == room => {
+                    drop(space);
+                    self.is_brief = false;
+                }
                 Ok(bytes) => {
                     if space.commit(bytes).is_err() {
                         return false;
