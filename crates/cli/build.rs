@@ -122,11 +122,13 @@ fn rerun_if_sources_change(list: &Path, workspace: &Path) -> Result<(), Box<dyn 
             println!("cargo::rerun-if-changed={}", source.replace('\0', " "));
         }
     }
-    for manifest in [
+    for file in [
         "Cargo.toml",
         "Cargo.lock",
         "crates/preload/Cargo.toml",
+        "crates/preload/build.rs",
         "crates/preload_inline/Cargo.toml",
+        "crates/preload_inline/build.rs",
         "crates/shim/Cargo.toml",
         "crates/bpf/Cargo.toml",
         "crates/elf/Cargo.toml",
@@ -141,7 +143,7 @@ fn rerun_if_sources_change(list: &Path, workspace: &Path) -> Result<(), Box<dyn 
     ] {
         println!(
             "cargo::rerun-if-changed={}",
-            workspace.join(manifest).display()
+            workspace.join(file).display()
         );
     }
     Ok(())

@@ -37,25 +37,28 @@ pub fn is_to_be_held(sockets: &Sockets, row: u32) -> bool {
     record.connection().is_some() && record.active && !sockets.is_port_chosen(row)
 }
 
-/// Another socket of the kernel's on the same end. Both have to allow that for a moment (SO_REUSEADDR, socket(7)).
+/// Another socket of the kernel's on the same end, which lets the same others in (SO_REUSEADDR, SO_REUSEPORT, socket(7)). For a moment
+/// both have to allow each other.
 pub fn beside(socket: &OwnedFd) -> Result<OwnedFd, Errno> {
     let local = backing::name_of(socket)?;
-    let before = sockopt::socket_reuseaddr(socket)?;
+    let is_reused = sockopt::socket_reuseaddr(socket)?;
     sockopt::set_socket_reuseaddr(socket, true)?;
-    let bound = bound_as(socket, local);
-    sockopt::set_socket_reuseaddr(socket, before)?;
-    bound
+    let held = bound_as(socket, local);
+    sockopt::set_socket_reuseaddr(socket, is_reused)?;
+    let held = held?;
+    sockopt::set_socket_reuseaddr(&held, is_reused)?;
+    Ok(held)
 }
 
 fn bound_as(other: &OwnedFd, local: SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = new_socket(local)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, sockopt::socket_reuseport(other)?)?;
     free_bind(&socket, local)?;
     if local.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, sockopt::ipv6_v6only(other)?)?;
     }
     rustix::net::bind(&socket, &local)?;
-    sockopt::set_socket_reuseaddr(&socket, false)?;
     Ok(socket)
 }
 
@@ -91,29 +94,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_held_without_a_moment_between_and_the_socket_stays_as_it_was() {
-        for any in [
+    fn a_port_is_held_without_a_moment_between_and_lets_in_whom_it_let_in() {
+        let ends = [
             "127.0.0.1:0",
             "0.0.0.0:0",
             "10.9.8.7:0",
             "[::1]:0",
             "[::]:0",
-        ] {
+        ];
+        for (any, is_reused) in ends.into_iter().flat_map(|any| [(any, false), (any, true)]) {
             let any: SocketAddr = any.parse().unwrap();
             let socket = new_socket(any).unwrap();
             free_bind(&socket, any).unwrap();
+            sockopt::set_socket_reuseaddr(&socket, is_reused).unwrap();
             rustix::net::bind(&socket, &any).unwrap();
             let local = backing::name_of(&socket).unwrap();
             let held = beside(&socket).unwrap();
-            assert_eq!(sockopt::socket_reuseaddr(&socket), Ok(false));
+            assert_eq!(sockopt::socket_reuseaddr(&socket), Ok(is_reused));
             drop(socket);
-            let other = new_socket(local).unwrap();
-            free_bind(&other, local).unwrap();
-            sockopt::set_socket_reuseaddr(&other, true).unwrap();
-            let bind = || rustix::net::bind(&other, &local);
-            assert_eq!(bind(), Err(Errno::ADDRINUSE), "{local}");
+            let bind = |reuses| {
+                let other = new_socket(local).unwrap();
+                free_bind(&other, local).unwrap();
+                sockopt::set_socket_reuseaddr(&other, reuses).unwrap();
+                rustix::net::bind(&other, &local)
+            };
+            assert_eq!(bind(false), Err(Errno::ADDRINUSE), "{local}");
+            assert_eq!(bind(true).is_ok(), is_reused, "{local}");
             drop(held);
-            assert_eq!(bind(), Ok(()), "{local}");
+            assert_eq!(bind(false), Ok(()), "{local}");
         }
     }
 }

@@ -243,6 +243,8 @@ pub enum Query {
     Congestion,
     /// The oldest time of sending that was not fetched, as [`crate::stamp::Told`]; it is from then on.
     Stamp,
+    /// How many sessions hold the socket, and one more where a descriptor may be open that no session has: the completion's number.
+    Holders,
 }
 
 impl Query {
@@ -252,6 +254,7 @@ impl Query {
             Self::SavedSyn => 2,
             Self::Congestion => 3,
             Self::Stamp => 4,
+            Self::Holders => 5,
         }
     }
 
@@ -261,6 +264,7 @@ impl Query {
             2 => Some(Self::SavedSyn),
             3 => Some(Self::Congestion),
             4 => Some(Self::Stamp),
+            5 => Some(Self::Holders),
             _ => None,
         }
     }

@@ -347,6 +347,11 @@ impl Stream {
         self.tcp().map_or(0, TcpSocket::send_room_bytes)
     }
 
+    /// Whether nobody but this process has it.
+    pub fn is_held_alone(&self) -> bool {
+        self.tcp().is_ok_and(TcpSocket::is_held_alone)
+    }
+
     /// Ends directions.
     pub fn shutdown(&self, how: ShutdownHow) -> Result<(), Errno> {
         self.tcp()?.shutdown(how)

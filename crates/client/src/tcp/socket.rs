@@ -160,6 +160,12 @@ impl TcpSocket {
         Ok(CongestionFigures::from_words(&words))
     }
 
+    /// Whether it ends with this process's hold: no other process has it, and no descriptor of it is where no engine sees it.
+    pub fn is_held_alone(&self) -> bool {
+        let what = Query::Holders;
+        self.core().call(Op::Query { what }) == Ok(1)
+    }
+
     /// Ends one or both directions; what is written goes out first.
     pub fn shutdown(&self, how: ShutdownHow) -> Result<(), Errno> {
         match self.state() {

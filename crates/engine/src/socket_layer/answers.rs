@@ -2,7 +2,7 @@
 //! program's region, where the program reads them after the completion.
 
 use super::SocketLayer;
-use crate::sockets::rows::Kind;
+use crate::sockets::rows::{Kind, Marks};
 use hostif::{CongestionFigures, Figures, Query};
 use rustix::io::Errno;
 use tcp::{CongestionInfo, Info, Instant, Repair, State};
@@ -47,6 +47,10 @@ impl SocketLayer {
                 Some(told) => self.place(region, &told.to_words()),
                 None => Ok(0),
             },
+            Query::Holders => {
+                let elsewhere = self.sockets.has(row, Marks::SHARED);
+                Ok(self.sockets.holders(row).len() as u64 + u64::from(elsewhere))
+            }
             Query::SavedSyn => {
                 let Some(saved) = &self.sockets.companion(row).saved_syn else {
                     return Ok(0);

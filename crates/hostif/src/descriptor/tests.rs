@@ -92,7 +92,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         prop_oneof![
             Just(Query::Figures),
             Just(Query::SavedSyn),
-            Just(Query::Congestion)
+            Just(Query::Congestion),
+            Just(Query::Holders)
         ]
         .prop_map(|what| Op::Query { what }),
         (0..3_u8).prop_map(|code| Op::TellLane(LaneNews::from_code(code).unwrap())),

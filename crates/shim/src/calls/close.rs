@@ -126,6 +126,10 @@ fn linger(socket: &Socket) {
     if stream.phase() != Phase::Connected || stream.queued_bytes() > 0 {
         return;
     }
+    // Only who closes last waits: a parent lets a child have the connection.
+    if !stream.is_held_alone() {
+        return;
+    }
     if stream.shutdown(ShutdownHow::Write).is_err() {
         return;
     }

@@ -176,13 +176,24 @@ fn busybox_static() {
 }
 
 /// Valgrind maps no vDSO, and strace stops at each call. Valgrind tells its log of a signal mask that is set in no known way, by which the
-/// library asks the kernel whether memory is there.
+/// library asks the kernel whether memory is there. A library that is loaded before ours, and has functions of the same names, calls
+/// libc's own, as torsocks does.
 #[test]
-fn curl_below_programs_that_watch_it() {
+fn curl_below_programs_and_a_library_that_watch_it() {
     Row {
         name: "watched",
-        needs: &["valgrind", "strace", "curl", "busybox", "openssl"],
-        before: CONTENT,
+        needs: &["valgrind", "strace", "cc", "curl", "busybox", "openssl"],
+        before: r#"openssl enc -aes-128-ctr -K 00 -iv 00 -in /dev/zero 2>/dev/null | head -c 16000000 >content
+        cat >first.c <<END
+        #include <dlfcn.h>
+        int close(int fd) {
+            static int (*next)(int);
+            if (!next)
+                next = (int (*)(int))dlsym(dlopen("libc.so.6", RTLD_LAZY), "close");
+            return next(fd);
+        }
+END
+        cc -shared -fPIC -o first.so first.c"#,
         servers: &[Server::new(
             "exec busybox httpd -f -p $SERVER:8000 -h $HOME",
             8000,
@@ -190,6 +201,7 @@ fn curl_below_programs_that_watch_it() {
         clients: &[
             "valgrind --tool=none --log-file=log curl -sS http://$SERVER:8000/content | sha256sum",
             "strace -f -o calls curl -sS http://$SERVER:8000/content | sha256sum",
+            r#"LD_PRELOAD="$HOME/first.so $LD_PRELOAD" curl -sS http://$SERVER:8000/content | sha256sum"#,
         ],
         tested: &[(End::Client, &[Engine, Inline, Supervised])],
         loopback: &[Engine],
