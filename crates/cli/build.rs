@@ -141,10 +141,7 @@ fn rerun_if_sources_change(list: &Path, workspace: &Path) -> Result<(), Box<dyn 
         "crates/tcp/Cargo.toml",
         "crates/wire/Cargo.toml",
     ] {
-        println!(
-            "cargo::rerun-if-changed={}",
-            workspace.join(file).display()
-        );
+        println!("cargo::rerun-if-changed={}", workspace.join(file).display());
     }
     Ok(())
 }

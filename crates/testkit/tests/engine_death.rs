@@ -10,7 +10,7 @@ mod sys;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use client::{Errno, Readiness, Session, Socket, State};
+use client::{Errno, Readiness, Session, Socket, State, TcpSocket};
 use engine_support::process::{Part, ProgramProcess, part};
 use engine_support::*;
 
@@ -49,6 +49,9 @@ fn victim(part: &Part, session: &'static Session) {
     send_all(&sending, &pattern(0, UNSENT)).unwrap();
     let unread = connect(session, part.peer).unwrap();
     let nowhere = begin_connect(session, SocketAddr::from(([10, 9, 1, 78], 9)));
+    for socket in [&idle, &sending, &unread] {
+        part.say(&socket.local_address().unwrap().port().to_string());
+    }
     let (listener, address) = listener(session, ADDRESSES[0]);
     part.say(&address.port().to_string());
     wait_for(&unread, Readiness::IN);
@@ -64,7 +67,15 @@ fn peers_of_a_killed_program_see_what_a_kernel_would_send() {
         let session = Session::attach(&engines[1].name).unwrap();
         let (listener, address) = listener(session, ADDRESSES[1]);
         let mut program = ProgramProcess::start("victim", &engines[0].name, address);
-        let [idle, sending, unread] = [(); 3].map(|()| accept(&listener));
+        // Each core accepts for itself, so they may come in another order.
+        let mut accepted = [(); 3].map(|()| Some(accept(&listener)));
+        let [idle, sending, unread] = [(); 3].map(|()| {
+            let port: u16 = program.said().parse().unwrap();
+            let from = |socket: &TcpSocket| socket.peer_address().unwrap().port();
+            let mut its = accepted.iter_mut();
+            let its = its.find(|one| one.as_deref().is_some_and(|one| from(one) == port));
+            its.and_then(Option::take).unwrap()
+        });
         send_all(&unread, b"never read").unwrap();
         let port: u16 = program.said().parse().unwrap();
         let queued = connect(session, SocketAddr::from((ADDRESSES[0], port))).unwrap();
