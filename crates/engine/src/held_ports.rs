@@ -3,33 +3,12 @@
 //! socket takes its place before.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
 
-use hostif::SocketId;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::sockets::{Sockets, backing};
-
-/// Sockets of the kernel that hold the ports of connections from the moment on at which their last descriptors close.
-#[derive(Default)]
-pub struct HeldPorts(Mutex<Vec<(SocketId, OwnedFd)>>);
-
-impl HeldPorts {
-    /// Of a connection.
-    pub fn push(&self, id: SocketId, socket: OwnedFd) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push((id, socket));
-    }
-
-    /// Of a connection, if it is there.
-    pub fn take(&self, id: SocketId) -> Option<OwnedFd> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = all.iter().position(|(one, _)| *one == id)?;
-        Some(all.swap_remove(place).1)
-    }
-}
 
 /// Whether it is a connection whose port is. One of the engine's choice the kernel gives to whom it likes.
 pub fn is_to_be_held(sockets: &Sockets, row: u32) -> bool {

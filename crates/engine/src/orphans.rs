@@ -5,22 +5,21 @@
 //! tells nobody when the last one is closed. But an epoll set loses an entry at that moment, and shows its entries in
 //! /proc/self/fdinfo: so the engine enters its duplicate, closes it, and looks now and then (epoll(7), proc(5)).
 
-use crate::held_ports::{self, HeldPorts};
+use crate::held_ports;
 use crate::programs::Answered;
 use crate::programs::session::Session;
 use crate::programs::users::{ProgramFd, Users};
 use crate::sockets::rows::{Kind, Marks};
 use crate::sockets::{Identity, Sockets};
-use core::sync::atomic::{AtomicBool, Ordering};
 use hostif::SocketId;
 use hostif::control::{Adopted, Reply};
-use hostif::id::IdSet;
+use hostif::id::{IdMap, IdSet};
 use rustix::event::epoll;
 use rustix::fd::{AsRawFd as _, OwnedFd, RawFd};
 use rustix::io::Errno;
 use stack::Stack;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tcp::{Duration, Instant};
 
 /// Sockets that may be without a session at a time; what comes after them is closed.
@@ -32,12 +31,14 @@ const LAST_PAUSE: Duration = Duration::from_ms(128);
 /// How long a socket without a session lives where the system does not tell of its descriptors.
 const BLIND: Duration = Duration::from_secs(5);
 
+/// `None` until the sockets of a batch are entered; then what holds the ports of its connections, by [`SocketId::to_bits`].
+type Entered = Option<IdMap<u64, ProgramFd>>;
+
 /// Sockets that lost their last session at the same time.
 struct OrphanBatch {
-    /// Has an entry for each of them, once `is_entered`, unless its descriptors are all closed.
+    /// Has an entry for each of them, once they are entered, unless its descriptors are all closed.
     set: Arc<OwnedFd>,
-    is_entered: Arc<AtomicBool>,
-    ports: Arc<HeldPorts>,
+    entered: Arc<Mutex<Entered>>,
     sockets: Vec<SocketId>,
     since: Instant,
     next_look: Instant,
@@ -150,13 +151,11 @@ impl Orphans {
         let (Ok(set), Some((_, first, _))) = (set, entries.first()) else {
             return closed;
         };
-        let (set, is_entered) = (Arc::new(set), Arc::new(AtomicBool::new(false)));
-        let ports = Arc::new(HeldPorts::default());
+        let (set, entered) = (Arc::new(set), Arc::default());
         let user = Arc::clone(first.user());
         self.batches.push(OrphanBatch {
             set: Arc::clone(&set),
-            is_entered: Arc::clone(&is_entered),
-            ports: Arc::clone(&ports),
+            entered: Arc::clone(&entered),
             sockets: entries.iter().map(|(id, ..)| *id).collect(),
             since: now,
             next_look: now,
@@ -164,16 +163,17 @@ impl Orphans {
         });
         // To enter what is in somebody's set already takes a lock of the whole system, which may be kept.
         user.run(move || {
+            let mut ports = IdMap::default();
             for (id, backing, is_held) in &entries {
                 // Before the engine's duplicate closes, which may be the last.
                 if *is_held && let Ok(socket) = held_ports::beside(backing) {
-                    ports.push(*id, socket);
+                    ports.insert(id.to_bits(), backing.user().keep(socket));
                 }
                 let data = epoll::EventData::new_u64(id.to_bits());
                 // Without an entry it counts as closed.
                 let _ = epoll::add(&*set, &**backing, data, epoll::EventFlags::empty());
             }
-            is_entered.store(true, Ordering::Release);
+            *lock(&entered) = Some(ports);
             for (_, backing, _) in entries {
                 backing.close_here();
             }
@@ -197,8 +197,7 @@ impl Orphans {
                 .or_else(|| epoll::create(epoll::CreateFlags::CLOEXEC).ok());
             self.batches.extend(set.map(|set| OrphanBatch {
                 set: Arc::new(set),
-                is_entered: Arc::new(AtomicBool::new(true)),
-                ports: Arc::default(),
+                entered: Arc::new(Mutex::new(Some(IdMap::default()))),
                 sockets: ids,
                 since: now,
                 next_look: now,
@@ -225,7 +224,7 @@ impl Orphans {
         &mut self,
         now: Instant,
         sockets: &mut Sockets,
-    ) -> Vec<(u32, Option<OwnedFd>)> {
+    ) -> Vec<(u32, Option<ProgramFd>)> {
         let mut closed = Vec::new();
         for batch in &mut self.batches {
             if batch.next_look > now {
@@ -234,9 +233,10 @@ impl Orphans {
             batch.next_look = now + batch.pause;
             batch.pause = (batch.pause + batch.pause).min(LAST_PAUSE);
             // The user's thread may be kept for as long as its programs like: it is looked at no more often for that.
-            if !batch.is_entered.load(Ordering::Acquire) {
+            let mut entered = lock(&batch.entered);
+            let Some(ports) = &mut *entered else {
                 continue;
-            }
+            };
             let open = entries_of(&batch.set).unwrap_or_else(|| {
                 let is_over = now >= batch.since + BLIND;
                 let all = batch.sockets.iter().filter(|_| !is_over);
@@ -248,7 +248,7 @@ impl Orphans {
                 }
                 if let Some(row) = sockets.row_of(id.to_bits()) {
                     sockets.end_orphan(row);
-                    closed.push((row, batch.ports.take(*id)));
+                    closed.push((row, ports.remove(&id.to_bits())));
                 }
                 false
             });
@@ -264,26 +264,34 @@ impl Orphans {
         &self,
         stack: &Stack<'_>,
         sockets: &mut Sockets,
-        (row, held): (u32, Option<OwnedFd>),
+        (row, held): (u32, Option<ProgramFd>),
     ) {
         let connection = sockets.row(row).connection();
         let connection = connection.filter(|_| held_ports::is_to_be_held(sockets, row));
         let ends = connection.and_then(|connection| stack.addresses(connection).ok());
         if let Some((local, _)) = ends {
-            let own = self.users.user(rustix::process::geteuid().as_raw());
-            let socket = held.or_else(|| held_ports::bound_to(local).ok());
-            let socket = socket.zip(own.ok()).map(|(socket, own)| own.keep(socket));
-            sockets.keep_backing(row, socket);
+            let again = || {
+                let own = self.users.user(rustix::process::geteuid().as_raw());
+                Some(own.ok()?.keep(held_ports::bound_to(local).ok()?))
+            };
+            sockets.keep_backing(row, held.or_else(again));
         }
     }
 
     fn forget_orphan(&mut self, id: SocketId) {
         for batch in &mut self.batches {
             batch.sockets.retain(|one| *one != id);
-            drop(batch.ports.take(id));
+            if let Some(ports) = &mut *lock(&batch.entered) {
+                ports.remove(&id.to_bits());
+            }
         }
         self.batches.retain(|batch| !batch.sockets.is_empty());
     }
+}
+
+/// Held for moments only, by the engine and by a user's thread.
+fn lock(entered: &Mutex<Entered>) -> std::sync::MutexGuard<'_, Entered> {
+    entered.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The data of the entries of an epoll set of this process; `None`: the system does not say.

@@ -22,6 +22,8 @@ mod options;
 mod receive;
 mod send;
 mod sys;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -444,62 +446,4 @@ fn fail_once(
         .and_then(|_| rustix::net::connect(ours, programs_name))
         .and_then(|()| rustix::net::connect_unspec(ours));
     failed.and(rustix::net::connect(ours, programs_name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::net::{recv, send};
-
-    /// In the place of a socket of its own: the name of an end is made of that, and tests run side by side.
-    fn pair() -> DatagramPair {
-        let backing = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
-        DatagramPair::new(backing.as_fd(), true).unwrap()
-    }
-
-    #[test]
-    fn an_end_without_a_peer_cannot_write_and_one_with_a_peer_fails_once() {
-        let pair = pair();
-        let (programs, ours) = (pair.programs.as_fd(), pair.ours.as_fd());
-        let write = || send(programs, b"out", SendFlags::DONTWAIT);
-        let mut place = [0; 16];
-        send(ours, b"in", SendFlags::DONTWAIT).unwrap();
-        assert_eq!(write(), Err(Errno::NOTCONN));
-        rustix::net::connect(programs, &pair.own_name).unwrap();
-        assert_eq!(write(), Ok(3));
-        recv(ours, &mut place[..], RecvFlags::DONTWAIT).unwrap();
-        fail_once(ours, &pair.own_name, &pair.programs_name).unwrap();
-        assert_eq!(write(), Err(Errno::CONNRESET));
-        // What had arrived is still there, and so is the way in both directions.
-        let (len, _) = recv(programs, &mut place[..], RecvFlags::DONTWAIT).unwrap();
-        assert_eq!(&place[..len], b"in");
-        assert_eq!(write(), Ok(3));
-        let (len, _) = recv(ours, &mut place[..], RecvFlags::DONTWAIT).unwrap();
-        assert_eq!(&place[..len], b"out");
-        send(ours, b"again", SendFlags::DONTWAIT).unwrap();
-        let (len, _) = recv(programs, &mut place[..], RecvFlags::DONTWAIT).unwrap();
-        assert_eq!(&place[..len], b"again");
-    }
-
-    #[test]
-    fn an_end_can_be_connected_to_as_long_as_anybody_has_it_open() {
-        let pair = pair();
-        let other = rustix::io::dup(&pair.programs).unwrap();
-        let connect = || rustix::net::connect(&pair.ours, &pair.programs_name);
-        drop(pair.programs);
-        assert_eq!(connect(), Ok(()));
-        drop(other);
-        assert_eq!(connect(), Err(Errno::CONNREFUSED));
-    }
-
-    #[test]
-    fn a_stranger_cannot_send_to_an_end_that_has_a_peer() {
-        let pair = pair();
-        rustix::net::connect(&pair.programs, &pair.own_name).unwrap();
-        let stranger = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None).unwrap();
-        for name in [&pair.programs_name, &pair.own_name] {
-            let sent = rustix::net::sendto(&stranger, b"x", SendFlags::DONTWAIT, name);
-            assert_eq!(sent, Err(Errno::PERM));
-        }
-    }
 }

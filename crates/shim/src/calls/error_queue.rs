@@ -22,6 +22,8 @@ pub use completions::Completions;
 
 /// A call with MSG_ZEROCOPY has moved bytes. Without SO_ZEROCOPY, which the backing socket knows, nobody wants to hear of it.
 pub fn completed(fd: RawFd, socket: &Socket) {
+    // A connection may have it from its listener.
+    socket.pay_options(fd);
     let mut value = [0; 4];
     let asked = backing::option(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &mut value);
     if asked.is_ok() && value != [0; 4] {

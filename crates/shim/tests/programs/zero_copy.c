@@ -4,16 +4,6 @@
 
 static char large[100000];
 
-static void server(int listener) {
-    int fd = accepted(listener);
-    long total = 0, count;
-    char text[4096];
-    while ((count = recv(fd, text, sizeof text, 0)) > 0)
-        total += count;
-    say("received %ld", total);
-    close(fd);
-}
-
 /* Takes what the error queue has; the last call that was told of, or -1. */
 static long told(int fd) {
     char control[200];
@@ -31,6 +21,25 @@ static long told(int fd) {
     if (error.ee_errno || error.ee_origin != SO_EE_ORIGIN_ZEROCOPY || error.ee_code != SO_EE_CODE_ZEROCOPY_COPIED)
         say("errno %u, origin %u, code %u", error.ee_errno, error.ee_origin, error.ee_code);
     return error.ee_data;
+}
+
+static void server(int listener) {
+    int on = 1, fd;
+    result("of a listener", setsockopt(listener, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof on));
+    fd = accepted(listener);
+    long total = 0, count;
+    char text[4096];
+    while ((count = recv(fd, text, sizeof text, 0)) > 0)
+        total += count;
+    say("received %ld", total);
+    close(fd);
+    fd = accepted(listener);
+    result("as its listener", send(fd, large, 1000, MSG_ZEROCOPY));
+    struct pollfd entry = {.fd = fd, .events = 0};
+    result("told", poll(&entry, 1, 1000));
+    result("up to", told(fd));
+    await(fd);
+    close(fd);
 }
 
 static void client(address_t peer) {
@@ -72,5 +81,10 @@ static void client(address_t peer) {
     struct pollfd entry = {.fd = fd, .events = 0};
     result("no error", poll(&entry, 1, 0));
     say("error %d", socket_error(fd));
+    close(fd);
+
+    fd = connected(peer);
+    result("of the other end", recv(fd, large, 1000, MSG_WAITALL));
+    step(fd);
     close(fd);
 }

@@ -183,17 +183,7 @@ fn curl_below_programs_and_a_library_that_watch_it() {
     Row {
         name: "watched",
         needs: &["valgrind", "strace", "cc", "curl", "busybox", "openssl"],
-        before: r#"openssl enc -aes-128-ctr -K 00 -iv 00 -in /dev/zero 2>/dev/null | head -c 16000000 >content
-        cat >first.c <<END
-        #include <dlfcn.h>
-        int close(int fd) {
-            static int (*next)(int);
-            if (!next)
-                next = (int (*)(int))dlsym(dlopen("libc.so.6", RTLD_LAZY), "close");
-            return next(fd);
-        }
-END
-        cc -shared -fPIC -o first.so first.c"#,
+        before: CONTENT,
         servers: &[Server::new(
             "exec busybox httpd -f -p $SERVER:8000 -h $HOME",
             8000,
@@ -201,7 +191,17 @@ END
         clients: &[
             "valgrind --tool=none --log-file=log curl -sS http://$SERVER:8000/content | sha256sum",
             "strace -f -o calls curl -sS http://$SERVER:8000/content | sha256sum",
-            r#"LD_PRELOAD="$HOME/first.so $LD_PRELOAD" curl -sS http://$SERVER:8000/content | sha256sum"#,
+            r#"cat >first.c <<END
+            #include <dlfcn.h>
+            int close(int fd) {
+                static int (*next)(int);
+                if (!next)
+                    next = (int (*)(int))dlsym(dlopen("libc.so.6", RTLD_LAZY), "close");
+                return next(fd);
+            }
+END
+            cc -shared -fPIC -o first.so first.c
+            LD_PRELOAD="./first.so $LD_PRELOAD" curl -sS http://$SERVER:8000/content | sha256sum"#,
         ],
         tested: &[(End::Client, &[Engine, Inline, Supervised])],
         loopback: &[Engine],
