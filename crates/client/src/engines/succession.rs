@@ -7,11 +7,14 @@ use hostif::control::{self, Reply, Request};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, sockopt};
+use rustix::process::Pid;
 
 /// How long an engine may take to answer, and how long to end: longer than it gives itself.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 /// Its descriptors are closed one after the other: the channel may be so much earlier than its names.
 const LAST_DESCRIPTORS: Duration = Duration::from_millis(200);
+/// As long as the kernel is seen to end the process: on a busy machine each packet socket may take it tens of milliseconds.
+const EXIT: Duration = Duration::from_secs(5);
 /// How often it is looked whether they are closed.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -38,12 +41,19 @@ pub fn claim_name(address: IpAddr) -> String {
 /// ADDRINUSE: another engine has it, and not one that is just about to end.
 pub fn claim(address: IpAddr) -> Result<OwnedFd, Errno> {
     let name = claim_name(address);
-    let deadline = Instant::now() + LAST_DESCRIPTORS;
+    let start = Instant::now();
+    let mut owner = None;
     loop {
         match control::listen(&name) {
-            Err(Errno::ADDRINUSE) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
+            Err(Errno::ADDRINUSE) => {}
             claimed => return claimed,
         }
+        owner = owner.or_else(|| control::channel::try_connect(&name).ok());
+        let pid = owner.as_ref().and_then(listening_process);
+        if !may_let_go(pid, start) {
+            return Err(Errno::ADDRINUSE);
+        }
+        std::thread::sleep(LOOK_AGAIN);
     }
 }
 
@@ -89,21 +99,54 @@ fn answer(channel: &OwnedFd) -> Result<Option<Reply>, Errno> {
 
 /// Until the process at the channel's other end listens no more at that name. Who listens there instead is to be asked anew.
 fn wait_for_end(name: &str, channel: &OwnedFd) -> Succession {
-    let listener = |channel: &OwnedFd| sockopt::socket_peercred(channel).map(|peer| peer.pid);
-    let ended = listener(channel);
-    let deadline = Instant::now() + LAST_DESCRIPTORS;
+    let ended = listening_process(channel);
+    let start = Instant::now();
     loop {
         match control::channel::try_connect(name) {
-            Ok(now) if listener(&now) == ended => {}
+            Ok(now) if listening_process(&now) == ended => {}
             // Nobody takes anything in any more.
             Err(Errno::AGAIN) => {}
             Ok(_) | Err(_) => return Succession::Free,
         }
-        if Instant::now() >= deadline {
+        if !may_let_go(ended, start) {
             return Succession::Serves;
         }
         std::thread::sleep(LOOK_AGAIN);
     }
+}
+
+/// The process that listens at the channel's other end, or did.
+fn listening_process(channel: &OwnedFd) -> Option<Pid> {
+    sockopt::socket_peercred(channel).ok().map(|peer| peer.pid)
+}
+
+/// Whether it is worth waiting on for a process that has names since `start`, and may be about to end.
+fn may_let_go(pid: Option<Pid>, start: Instant) -> bool {
+    let waited = start.elapsed();
+    waited < LAST_DESCRIPTORS || (waited < EXIT && pid.is_some_and(is_ending))
+}
+
+/// Whether the kernel is ending a thread of that process and has not closed its descriptors yet, as far as /proc tells.
+fn is_ending(pid: Pid) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()));
+    let threads = threads.into_iter().flatten().flatten();
+    threads
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok())
+        .any(|stat| is_exiting(&stat))
+}
+
+/// proc_pid_stat(5): the third field is the state, the ninth the flags.
+fn is_exiting(stat: &str) -> bool {
+    /// linux/sched.h.
+    const PF_EXITING: u32 = 4;
+    // The second is the name in brackets, which may contain anything.
+    let Some((_, fields)) = stat.rsplit_once(") ") else {
+        return false;
+    };
+    let mut fields = fields.split(' ');
+    let has_closed = matches!(fields.next(), Some("Z" | "X"));
+    let flags = fields.nth(5).and_then(|text| text.parse::<u32>().ok());
+    !has_closed && flags.is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
 #[cfg(test)]
@@ -162,6 +205,18 @@ mod tests {
         let second = claim(address);
         letting_go.join().unwrap();
         assert!(second.is_ok());
+    }
+
+    #[test]
+    fn a_process_is_waited_for_while_the_kernel_closes_its_descriptors() {
+        let stat = |state: &str, flags: u32| {
+            format!("7 (a) b) {state} 1 7 7 0 -1 {flags} 90 0 0 0 1 2 0 0 20 0 3 0 12")
+        };
+        assert!(is_exiting(&stat("R", 0x0040_0044)));
+        assert!(!is_exiting(&stat("S", 0x0040_0040)));
+        assert!(!is_exiting(&stat("Z", 0x0040_0044)));
+        assert!(!is_exiting(""));
+        assert!(!is_ending(rustix::process::getpid()));
     }
 
     #[test]

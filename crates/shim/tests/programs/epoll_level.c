@@ -59,6 +59,13 @@ static void await_on_each(const int *fds, short wanted) {
     }
 }
 
+/* What poll(2) has seen epoll is told a moment later, in the kernel too: waits until it tells of so many at once. */
+static void await_all(int epoll, int count) {
+    struct epoll_event ready[ROOM];
+    for (double end = now() + 20; now() < end && epoll_wait(epoll, ready, ROOM, 1000) < count;)
+        sched_yield();
+}
+
 static void client(address_t peer) {
     int epoll = epoll_create1(EPOLL_CLOEXEC), fds[PAIRS], tube[2];
     char text[16];
@@ -75,6 +82,7 @@ static void client(address_t peer) {
     wait_and_say("nothing", epoll, 0);
     step(fds[0]);
     await_on_each(fds, POLLIN);
+    await_all(epoll, PAIRS);
     wait_and_say_of("each once, whatever the room", epoll, 2 * PAIRS, 1000);
     worked("pipe", write(tube[1], "x", 1));
     wait_and_say_of("the pipe too", epoll, 2 * PAIRS, 1000);
@@ -96,6 +104,7 @@ static void client(address_t peer) {
     wait_and_say("closed", epoll, 0);
     step(fds[0]);
     await_on_each(fds, POLLRDHUP);
+    await_all(epoll, PAIRS - 1);
     wait_and_say("ends", epoll, 1000);
     result("no room", epoll_wait(epoll, few, 0, 0));
     close(epoll);
