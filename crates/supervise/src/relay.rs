@@ -207,6 +207,7 @@ impl Relay {
             return self.poll_connecting(stuffed);
         }
         if self.abandoned {
+            self.move_last_up();
             self.socket.abort();
             return Step::Gone;
         }
@@ -364,6 +365,11 @@ impl Relay {
             }
         }
         true
+    }
+
+    /// What the program wrote before it closed its end goes before the reset, as far as there is room: TCP sends within write(2).
+    fn move_last_up(&mut self) {
+        while !self.is_over() && self.written_bytes() > 0 && self.move_up() {}
     }
 
     /// The program writes so many bytes next, with MSG_MORE: they are held back until others follow (tcp(7)). Where the path is full they
