@@ -81,6 +81,12 @@ impl Link {
         }
     }
 
+    /// Of a descriptor that another process has opened; whether it is that of a link is found out when it is asked.
+    #[must_use]
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
     /// Whether the program still stands there: not after the interface went or somebody detached it.
     ///
     /// # Errors

@@ -271,9 +271,9 @@ impl Shared {
     }
 }
 
-/// Descriptors of these numbers stay open where this process executes another program.
-pub fn keep_over_exec(numbers: &[RawFd]) {
-    set_flags(numbers, 0);
+/// Descriptors below that number stay open where this process executes another program.
+pub fn keep_over_exec(end: RawFd) {
+    set_flags(0..end, 0);
 }
 
 /// Only standard input, output and errors do. Linux before 5.11 is told of each of `open`.
@@ -290,15 +290,15 @@ pub fn close_at_exec(open: impl FnOnce() -> io::Result<Vec<RawFd>>) -> io::Resul
     };
     if marked != 0 {
         let numbers = open()?.into_iter().filter(|number| *number >= first);
-        set_flags(&numbers.collect::<Vec<_>>(), libc::FD_CLOEXEC);
+        set_flags(numbers, libc::FD_CLOEXEC);
     }
     Ok(())
 }
 
-fn set_flags(numbers: &[RawFd], flags: libc::c_int) {
+fn set_flags(numbers: impl Iterator<Item = RawFd>, flags: libc::c_int) {
     for number in numbers {
         // SAFETY: the call takes a number; of one that is not open it says EBADF.
-        unsafe { libc::fcntl(*number, libc::F_SETFD, flags) };
+        unsafe { libc::fcntl(number, libc::F_SETFD, flags) };
     }
 }
 

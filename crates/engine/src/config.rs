@@ -3,6 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr};
 use core::str::FromStr;
 use hostif::Layout;
+use nic::af_packet::Numbers;
 use nic::sharing::Claims;
 use rustix::fd::{OwnedFd, RawFd};
 use stack::{FastOpenModes, InterfaceAddress, Offers, SynCookies};
@@ -146,6 +147,8 @@ pub struct KeptState {
     pub goes_on: bool,
     /// What engines before this one have left open, as its process found it before it opened anything.
     pub left: Vec<RawFd>,
+    /// The device of this engine, for the one after it.
+    pub device: Option<Numbers>,
     /// `CLOCK_MONOTONIC` when the engine before had ended, nanoseconds.
     pub stopped_ns: u64,
     /// What became of the engines before, for reports.

@@ -54,7 +54,9 @@ pub use core::EngineCore;
 pub use inline::{Inline, Kept, Watched};
 pub use local_peers::LocalPeerDriver;
 pub use process::left::reset_left;
-pub use process::resume::{check_state, clock_ns, open_descriptors};
+pub use process::resume::{
+    check_state, clock_ns, descriptor_numbers, device_left, open_descriptors,
+};
 pub use process::run::{Engine, open_control_socket};
 pub use shards::steering::core_of_frame;
 pub use sockets::rows::SOCKET_ROW_BYTES;

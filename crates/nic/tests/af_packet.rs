@@ -14,7 +14,7 @@ use std::time::Duration;
 use ::wire::ethernet::Address;
 use ::wire::{arp, ipv4, tcp};
 use netlink::ethtool::{Offload, set_offload};
-use nic::af_packet::{AfPacket, Config, OpenError};
+use nic::af_packet::{AfPacket, Config, Handover, OpenError};
 use nic::{Driver, Presence, RxChecksum, TxFrame};
 use support::{LEFT, Namespace, RIGHT, VETH, is_ipv4, pattern, receive, receive_all, wait};
 
@@ -391,6 +391,77 @@ fn a_full_ring_loses_the_newest_frames_and_counts_them() {
     assert_eq!(receive_all(&mut right).len(), 10);
 }
 
+/// What a process that ends now leaves.
+fn left_by(driver: AfPacket) -> Handover {
+    let numbers = driver.handover().unwrap();
+    assert_eq!(numbers.kernel_drop, None);
+    let socket = driver.socket().try_clone_to_owned().unwrap();
+    Handover {
+        socket,
+        kernel_drop: None,
+        geometry: numbers.geometry,
+    }
+}
+
+#[test]
+fn who_goes_on_with_a_socket_finds_every_frame_that_was_not_looked_at() {
+    let Some([left, right]) =
+        support::veth("who_goes_on_with_a_socket_finds_every_frame_that_was_not_looked_at")
+    else {
+        return;
+    };
+    let mut sender = open(&left);
+    let config = Config {
+        frame_count: Some(8),
+        ..Config::new(VETH)
+    };
+    let mut receiver = right.run(|| AfPacket::open(&config).unwrap());
+    let link = (
+        sender.caps().hardware_address,
+        receiver.caps().hardware_address,
+    );
+    let (mut sent, mut found) = (0_u8, 0_u8);
+    // So many are looked at, come before the end of the first process, and after it, of eight in the ring.
+    for (looked_at, before, after) in [
+        (0, 0, 3),
+        (3, 0, 0),
+        (0, 5, 2),
+        (5, 2, 3),
+        (6, 0, 1),
+        (1, 0, 7),
+    ] {
+        let sent_before = sent;
+        let mut send = |count: u8| {
+            for _ in 0..count {
+                let mut frame = support::ipv4_headers(link, (LEFT, RIGHT), ipv4::Protocol(253), 1);
+                frame.push(sent);
+                assert_eq!(sender.tx_burst(&[TxFrame::plain(&frame)]).unwrap(), 1);
+                sent += 1;
+            }
+        };
+        let until = sent_before + looked_at.min(before);
+        send(before);
+        let mut look = |receiver: &mut AfPacket, until: u8| {
+            while found < until {
+                let frame = receive(receiver, |frame| is_ipv4(frame, ipv4::Protocol(253)));
+                assert_eq!(frame.bytes[34], found, "{looked_at} {before} {after}");
+                found += 1;
+            }
+        };
+        look(&mut receiver, until);
+        let handover = left_by(receiver);
+        send(after);
+        receiver = right.run(|| AfPacket::take_up(&config, handover).unwrap());
+        look(&mut receiver, sent_before + before + after);
+    }
+    let other = Config {
+        frame_count: Some(4),
+        ..Config::new(VETH)
+    };
+    let handover = left_by(receiver);
+    assert!(right.run(|| AfPacket::take_up(&other, handover).is_none()));
+}
+
 #[test]
 fn frames_longer_than_those_of_the_ring_arrive_whole_and_in_order() {
     let Some([left, right]) =
@@ -612,10 +683,7 @@ fn what_cannot_be_opened_is_named() {
         assert!(
             matches!(
                 error,
-                OpenError::Ring {
-                    frame_bytes: 1000,
-                    ..
-                }
+                OpenError::Ring { geometry, .. } if geometry.frame_bytes == 1000
             ),
             "{error}"
         );

@@ -55,9 +55,9 @@ impl Connection {
             && !matches!(self.state, State::Closed | State::SynSent | State::TimeWait)
     }
 
-    /// Whether bytes wait that were never sent, on a connection whose peer may take them.
+    /// Whether bytes or a FIN wait that were never sent, on a connection whose peer may take them.
     pub fn has_unsent(&self) -> bool {
-        self.written() > self.sent()
+        self.snd.end() > self.snd.max
             && matches!(
                 self.state,
                 State::Established

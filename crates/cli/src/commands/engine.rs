@@ -95,13 +95,21 @@ fn serve(
         }
     };
     let steering = choose_steering(arguments.cores)?;
-    let opened = drivers::open(arguments, steering, sharing.as_ref())?;
-    if kept.is_none() {
+    let mut config = config(arguments)?;
+    config.kept = kept.map(|(kept, _)| kept);
+    let left = engine::device_left(&config);
+    let opened = match &mut config.kept {
+        Some(kept) => {
+            let (opened, device) = drivers::open_kept(arguments, sharing.as_ref(), left)?;
+            kept.device = device;
+            opened
+        }
+        None => drivers::open(arguments, steering, sharing.as_ref())?,
+    };
+    if config.kept.is_none() {
         control::remove_stale(&arguments.name)
             .with_context(|| format!("removing the old --name {}", arguments.name))?;
     }
-    let mut config = config(arguments)?;
-    config.kept = kept.map(|(kept, _)| kept);
     config.sharing = sharing.map(share::Shared::for_engine);
     if let Some(instead) = opened.instead {
         tracing::warn!("{instead}");

@@ -8,12 +8,12 @@ use crate::state::rows::SessionRow;
 use hostif::control::{ASK_AGAIN, Reply, send};
 use hostif::{Command, Op};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd as _, RawFd};
+use rustix::fd::AsFd as _;
 use tcp::Instant;
 
 impl EngineCore {
     /// Takes everything up. The descriptors that are this engine's now.
-    pub(crate) fn resume(&mut self, now: Instant) -> Vec<RawFd> {
+    pub(crate) fn resume(&mut self, now: Instant) -> Taken {
         let mut taken = Taken::default();
         self.layer.set_now(now);
         let sockets = &mut self.layer.sockets;
@@ -37,8 +37,10 @@ impl EngineCore {
         for slot in 0..self.programs.slots() {
             self.resume_session(now, slot);
         }
-        let sets: Vec<RawFd> = self.layer.orphans.sets().collect();
-        taken.numbers().chain(sets).collect()
+        for set in self.layer.orphans.sets() {
+            taken.note(set);
+        }
+        taken
     }
 
     fn resume_session(&mut self, now: Instant, slot: usize) {

@@ -5,11 +5,11 @@ use crate::config::{Config, KeptState};
 use crate::core::EngineCore;
 use crate::start_error::StartError;
 use crate::state::rows::{EngineRow, Held, Slot as _};
-use crate::state::{State, StateError, layout};
+use crate::state::{State, StateError, duplicate, layout};
+use nic::af_packet::{Handover, Numbers};
 use rustix::fd::{OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::HashSet;
 use std::io;
 use std::time::{Duration, Instant as StdInstant};
 use tcp::Instant;
@@ -61,6 +61,24 @@ pub fn check_state(config: &Config) -> Result<(), StartError> {
     }
 }
 
+/// The device of the engine before, if this one may go on with it.
+#[must_use]
+pub fn device_left(config: &Config) -> Option<Handover> {
+    let kept = config.kept.as_ref().filter(|kept| kept.goes_on)?;
+    let row = read_row(kept, config).ok().filter(|row| row.used == 1)?;
+    let Numbers {
+        socket,
+        kernel_drop,
+        geometry,
+    } = row.device.numbers()?;
+    // Duplicates: the numbers are closed with all that nobody takes up.
+    Some(Handover {
+        socket: duplicate(socket)?,
+        kernel_drop: kernel_drop.and_then(duplicate),
+        geometry,
+    })
+}
+
 fn read_row(kept: &KeptState, config: &Config) -> Result<EngineRow, StartError> {
     let rows = config.limits.rows();
     let file = rustix::io::fcntl_dupfd_cloexec(&*kept.state, 0)
@@ -91,10 +109,11 @@ impl Before {
 
     /// Takes up what it had, and closes what nobody needs of that.
     pub fn go_on(&self, core: &mut EngineCore, now: Instant) {
-        let kept: HashSet<RawFd> = core.resume(now).into_iter().collect();
+        let taken = core.resume(now);
+        core.note_device();
         let listener = self.row.listener.number();
         let old = self.left.iter().copied();
-        let old = old.filter(|number| Some(*number) != listener && !kept.contains(number));
+        let old = old.filter(|number| Some(*number) != listener && !taken.has(*number));
         // Whatever it was, its owner is gone. To close a device's socket takes the kernel some 30 ms.
         let old: Vec<OwnedFd> = old.filter_map(crate::state::take).collect();
         let closing = std::thread::Builder::new().name("shunt-closing".to_owned());
@@ -124,6 +143,14 @@ impl EngineCore {
             ..*row
         };
         row.put(begun);
+        self.note_device();
+    }
+
+    /// What the next engine finds of the device.
+    fn note_device(&mut self) {
+        let kept = self.config.kept.as_ref();
+        let device = kept.and_then(|kept| kept.device.as_ref());
+        self.programs.engine.device.put(device);
     }
 }
 
@@ -134,17 +161,24 @@ pub fn clock_ns() -> u64 {
     part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
 }
 
+/// One above the highest number that a descriptor of this process may have now.
+///
+/// # Errors
+/// proc(5) is not there.
+pub fn descriptor_numbers() -> io::Result<RawFd> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+    let size = size.and_then(|size| size.trim().parse().ok());
+    size.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// The numbers of all descriptors of this process, in their order.
 ///
 /// # Errors
 /// proc(5) is not there.
 pub fn open_descriptors() -> io::Result<Vec<RawFd>> {
     // The kernel makes an entry for each that /proc/self/fd lists: 2.5 µs a descriptor. To ask for a number takes 0.2 µs.
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
-    let size = size.and_then(|size| size.trim().parse::<RawFd>().ok());
-    let size = size.ok_or(io::ErrorKind::InvalidData)?;
-    Ok((0..size)
+    Ok((0..descriptor_numbers()?)
         .filter(|number| crate::state::is_open(*number))
         .collect())
 }

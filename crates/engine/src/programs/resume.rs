@@ -9,17 +9,28 @@ use crate::state::rows::{HandleRow, Held, SessionRow, Slot as _};
 use hostif::Moderation;
 use rustix::fd::{AsFd as _, OwnedFd, RawFd};
 use rustix::io::Errno;
-use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Descriptors that rows name, each to be taken up once: who comes first has it.
+/// Descriptors that rows name, each to be taken up once: who comes first has it. By number: the kernel gives the lowest.
 #[derive(Default)]
-pub(crate) struct Taken(HashSet<RawFd>);
+pub(crate) struct Taken(Vec<bool>);
 
 impl Taken {
-    /// All that were taken up.
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = RawFd> {
-        self.0.iter().copied()
+    /// Whether that was taken up.
+    pub(crate) fn has(&self, number: RawFd) -> bool {
+        let at = usize::try_from(number).ok();
+        at.is_some_and(|at| self.0.get(at).copied().unwrap_or(false))
+    }
+
+    /// It is somebody's who is no row.
+    pub(crate) fn note(&mut self, number: RawFd) {
+        let Ok(at) = usize::try_from(number) else {
+            return;
+        };
+        if self.0.len() <= at {
+            self.0.resize(at + 1, false);
+        }
+        self.0[at] = true;
     }
 
     /// What is open under the number that a row names, and not taken yet.
@@ -29,9 +40,9 @@ impl Taken {
 
     /// The same, of what no program can make wait.
     pub(crate) fn take_own(&mut self, held: Held) -> Option<OwnedFd> {
-        let number = held.number().filter(|number| !self.0.contains(number))?;
+        let number = held.number().filter(|number| !self.has(*number))?;
         let fd = crate::state::take(number)?;
-        self.0.insert(number);
+        self.note(number);
         Some(fd)
     }
 }

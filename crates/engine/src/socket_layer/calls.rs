@@ -209,9 +209,7 @@ impl SocketLayer {
             // Unread bytes in a byte channel mean RST, as those in the window do (RFC 2525 §2.17).
             let is_unread = self.byte_channels.stop_reading(&mut self.sockets, row);
             let resets = record.linger && record.linger_s == 0;
-            let closed = if is_unread {
-                self.stack.abort(now, connection, &mut self.sockets)
-            } else if resets {
+            let closed = if is_unread || resets {
                 self.stack
                     .close_with_reset(now, connection, &mut self.sockets)
             } else {

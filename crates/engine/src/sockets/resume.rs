@@ -131,7 +131,11 @@ impl Sockets {
         self.with_header(row, |header: SocketHeader<'_>| {
             header.engine_set_flags(flags)
         });
-        self.forget_signals(row);
+        // A wake-up of nobody is a system call for each socket.
+        let owes_signals = |header: SocketHeader<'_>| !header.has_sent_signals();
+        if self.with_header(row, owes_signals).unwrap_or_default() {
+            self.forget_signals(row);
+        }
         self.count_rx(row);
         self.count_tx(row);
     }

@@ -7,4 +7,4 @@
 pub mod rows;
 mod sys;
 
-pub use sys::{State, StateError, is_open, layout, take};
+pub use sys::{State, StateError, duplicate, is_open, layout, take};

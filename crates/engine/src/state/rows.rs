@@ -5,6 +5,7 @@
 //! word at a time.
 
 use core::sync::atomic::{Ordering, compiler_fence};
+use nic::af_packet::{Geometry, Numbers};
 use rustix::fd::{AsRawFd, RawFd};
 use zerocopy::{FromBytes, FromZeros, Immutable, KnownLayout};
 
@@ -120,6 +121,49 @@ pub struct EngineRow {
     pub origin_ns: u64,
     /// The stack's secret.
     pub secret: [u8; 16],
+    pub device: DeviceRow,
+}
+
+/// The device, where the next engine can go on with it.
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DeviceRow {
+    /// Stored last; none: there is nothing to go on with.
+    socket: Held,
+    kernel_drop: Held,
+    frame_bytes: u32,
+    frame_count: u32,
+}
+
+impl DeviceRow {
+    /// Another device, or none.
+    pub fn put(&mut self, device: Option<&Numbers>) {
+        self.socket = Held::default();
+        fence();
+        let Some(device) = device else {
+            return;
+        };
+        self.kernel_drop = device
+            .kernel_drop
+            .map_or(Held::default(), |number| Held::of(&number));
+        self.frame_bytes = device.geometry.frame_bytes;
+        self.frame_count = device.geometry.frame_count;
+        fence();
+        self.socket = Held::of(&device.socket);
+        fence();
+    }
+
+    /// What is to be taken up.
+    pub fn numbers(&self) -> Option<Numbers> {
+        Some(Numbers {
+            socket: self.socket.number()?,
+            kernel_drop: self.kernel_drop.number(),
+            geometry: Geometry {
+                frame_bytes: self.frame_bytes,
+                frame_count: self.frame_count,
+            },
+        })
+    }
 }
 
 /// Closings for which a program may wait at a time; more of them are told before their descriptors are closed.
@@ -333,6 +377,35 @@ mod tests {
             let is_whole = row.row == row.generation && row.generation == row.slot;
             assert!(row.used == 0 || is_whole, "{n} {row:?}");
         }
+    }
+
+    #[test]
+    fn a_device_is_there_as_a_whole_or_not_at_all_wherever_its_engine_ends() {
+        let device = |frame_count| Numbers {
+            socket: 7,
+            kernel_drop: None,
+            geometry: Geometry {
+                frame_bytes: frame_count,
+                frame_count,
+            },
+        };
+        let mut ends = 0;
+        for n in 0..8 {
+            let mut row = DeviceRow::default();
+            let ended = crash::during(n, || {
+                row.put(Some(&device(1)));
+                row.put(Some(&device(2)));
+            });
+            ends += u32::from(ended);
+            let whole = |found: Numbers| found == device(1) || found == device(2);
+            assert!(row.numbers().is_none_or(whole), "{n} {row:?}");
+            assert!(ended || row.numbers() == Some(device(2)), "{n}");
+        }
+        assert_eq!(ends, 6);
+        let mut row = DeviceRow::default();
+        row.put(Some(&device(1)));
+        row.put(None);
+        assert_eq!(row.numbers(), None);
     }
 
     #[test]

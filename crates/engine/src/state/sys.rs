@@ -88,6 +88,16 @@ pub fn take(number: RawFd) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Another descriptor of what is open under a number; `None`: nothing is.
+pub fn duplicate(number: RawFd) -> Option<OwnedFd> {
+    if number < 0 {
+        return None;
+    }
+    // SAFETY: the call takes a number; of one that is not open it says EBADF.
+    let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_dupfd_cloexec(fd, 0).ok()
+}
+
 /// Two engines of which one goes on with the other's rows agree in this: versions, and the size of everything.
 pub fn layout(limits: &Limits, rows: usize) -> u64 {
     let numbers = [

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::filter;
+use super::{Geometry, filter};
 
 /// Why an interface cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -30,13 +30,13 @@ pub enum OpenError {
     Filter(#[from] filter::TooManyAddresses),
     /// The kernel refused the ring.
     #[error(
-        "the kernel refused a receive ring of {frame_count} frames of {frame_bytes} bytes ({source}): use whole pages, or fewer frames if memory is short"
+        "the kernel refused a receive ring of {} frames of {} bytes ({source}): use whole pages, or fewer frames if memory is short",
+        .geometry.frame_count,
+        .geometry.frame_bytes
     )]
     Ring {
-        /// Bytes per frame asked for.
-        frame_bytes: u32,
-        /// Frames asked for.
-        frame_count: u32,
+        /// Asked for.
+        geometry: Geometry,
         /// The kernel's answer.
         source: io::Error,
     },

@@ -10,8 +10,10 @@
 mod config;
 mod error;
 pub mod filter;
+mod handover;
 mod kernel_drop;
 mod presence;
+mod ring;
 mod rx;
 pub mod steering;
 mod sys;
@@ -37,7 +39,10 @@ use bpf::Link;
 pub use config::Config;
 pub use error::OpenError;
 use error::failed;
+pub use handover::{Handover, Numbers};
 use presence::{Fanout, FanoutMember};
+pub use ring::Geometry;
+use ring::Ring;
 
 /// Room in each ring frame beside the largest packet: the ring's own header, the virtio header and
 /// the Ethernet header, in whole pages.
@@ -50,7 +55,8 @@ const RING_BYTES: u32 = 20 << 20;
 /// An open interface.
 pub struct AfPacket {
     // The ring is unmapped before the socket closes: fields drop in order.
-    ring: sys::Ring,
+    ring: Ring,
+    ring_geometry: Geometry,
     socket: OwnedFd,
     /// As it was opened.
     config: Config,
@@ -68,7 +74,6 @@ pub struct AfPacket {
     /// Drops the kernel's copy of the addresses' packets, where that is to be and can be.
     kernel_drop: Option<Link>,
     caps: Caps,
-    next: usize,
     slept: bool,
     retry: Retry,
     /// Nobody is at the other end of the cable: what is sent is lost, as on any wire.
@@ -161,37 +166,41 @@ impl AfPacket {
         let socket = (config.relocate_fd)(socket.map_err(refused(&interface))?);
         let link = read(&interface)?;
         configure(&socket, &link).map_err(failed(&interface, "setting packet socket options"))?;
-        let frame_bytes = config.frame_bytes.unwrap_or_else(|| frame_bytes(&link));
-        let fitting = RING_BYTES.checked_div(frame_bytes).unwrap_or_default();
-        let frame_count = config.frame_count.unwrap_or(fitting);
-        let ring = sys::Ring::map(&socket, frame_bytes, frame_count).map_err(|source| {
-            OpenError::Ring {
-                frame_bytes,
-                frame_count,
-                source,
-            }
-        })?;
-        let prepared = Self {
+        let geometry = geometry(config, &link);
+        let ring =
+            Ring::make(&socket, geometry).map_err(|source| OpenError::Ring { geometry, source })?;
+        Ok((
+            Self::with(config, socket, (ring, geometry), &link),
+            link.index,
+        ))
+    }
+
+    fn with(
+        config: &Config,
+        socket: OwnedFd,
+        (ring, ring_geometry): (Ring, Geometry),
+        link: &Interface,
+    ) -> Self {
+        Self {
             ring,
+            ring_geometry,
             socket,
             config: config.clone(),
-            interface,
+            interface: config.interface.clone(),
             index: link.index,
             is_away: false,
             groups: Vec::new(),
             member: None,
             awaits_others: false,
             kernel_drop: None,
-            caps: caps(&link),
-            next: 0,
+            caps: caps(link),
             slept: false,
             retry: Retry::default(),
             lacks_carrier: false,
             counters: Counters::default(),
             ring_full: AtomicU64::new(0),
             long: Vec::new(),
-        };
-        Ok((prepared, link.index))
+        }
     }
 
     fn failed(&self, call: &'static str) -> impl FnOnce(io::Error) -> OpenError + '_ {
@@ -266,6 +275,10 @@ fn configure(socket: &OwnedFd, link: &Interface) -> io::Result<()> {
     sys::set_option(socket, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
     // What does not fit a ring frame can be received whole from the socket itself.
     sys::set_option(socket, libc::PACKET_COPY_THRESH, &1_i32)?;
+    set_bypass(socket, link)
+}
+
+fn set_bypass(socket: BorrowedFd<'_>, link: &Interface) -> io::Result<()> {
     // The short way out drops, without a word, a frame that the kernel would have to cut first
     // (__dev_direct_xmit in net/core/dev.c).
     let bypass = i32::from(link.cuts_segments);
@@ -328,6 +341,12 @@ fn frame_bytes(link: &Interface) -> u32 {
     largest.max(segments::ORDINARY_BYTES).next_multiple_of(4096) + FRAME_OVERHEAD_BYTES
 }
 
+fn geometry(config: &Config, link: &Interface) -> Geometry {
+    let frame_bytes = config.frame_bytes.unwrap_or_else(|| frame_bytes(link));
+    let fitting = RING_BYTES.checked_div(frame_bytes).unwrap_or_default();
+    Geometry::new(frame_bytes, config.frame_count.unwrap_or(fitting))
+}
+
 impl Driver for AfPacket {
     fn caps(&self) -> &Caps {
         &self.caps
@@ -347,7 +366,7 @@ impl Driver for AfPacket {
 
     fn prepare_wait(&mut self) -> io::Result<bool> {
         self.slept = true;
-        Ok(!self.ring.is_ready(self.next))
+        Ok(!self.ring.is_ready())
     }
 
     fn wait_deadline_us(&self) -> Option<u64> {

@@ -200,7 +200,6 @@ impl AfPacket {
             // The ring is unmapped before its socket closes.
             self.ring = ring;
             self.socket = socket;
-            self.next = 0;
             self.awaits_others = true;
         }
         if !member.is_complete() {

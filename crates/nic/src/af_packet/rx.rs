@@ -17,10 +17,10 @@ impl AfPacket {
     ) -> io::Result<usize> {
         let mut handled = 0;
         let mut received = 0;
-        while handled < budget && self.ring.is_ready(self.next) {
+        while handled < budget && self.ring.is_ready() {
             let long = &mut self.long;
             let socket = self.socket.as_fd();
-            let delivered = self.ring.slot(self.next).and_then(|slot| {
+            let delivered = self.ring.look().and_then(|slot| {
                 let tagged = slot.tagged;
                 let (offload, bytes) = if slot.copied {
                     receive_long(socket, long, slot.frame_len)?
@@ -39,8 +39,7 @@ impl AfPacket {
                     bytes.len()
                 })
             });
-            self.ring.release(self.next);
-            self.next = (self.next + 1) % self.ring.frame_count();
+            self.ring.release();
             handled += 1;
             match delivered {
                 Some(len) => {

@@ -232,6 +232,32 @@ fn what_was_written_before_a_close_with_a_reset_goes_ahead_of_it() {
 }
 
 #[test]
+fn a_fin_that_was_asked_for_goes_ahead_of_the_reset_too() {
+    for text in [&b""[..], b"last words"] {
+        let mut memory = memory(8, 8);
+        let mut pair = Pair::new(&mut memory, 1);
+        let listener = pair.nodes[1].listen(80, 5);
+        let client = pair.nodes[0].connect(pair.now, ip(2), 80);
+        pair.run(ms(20));
+        let server = pair.nodes[1].accept(listener).unwrap();
+        pair.nodes[1].write(pair.now, server, b"unread");
+        pair.run(ms(20));
+        pair.nodes[0].write(pair.now, client, text);
+        pair.nodes[0].shutdown(pair.now, client);
+        pair.nodes[0].close(pair.now, client);
+        pair.run(ms(20));
+        assert!(pair.nodes[0].is_released(client));
+        assert_eq!(pair.nodes[1].received(server), text);
+        // A reset behind the end of the stream (RFC 9293 §3.10.7.4, Linux `tcp_reset`).
+        assert!(pair.nodes[1].events(server).contains(Events::FIN));
+        assert_eq!(
+            pair.nodes[1].view(server).error,
+            Some(ConnectionError::BrokenPipe)
+        );
+    }
+}
+
+#[test]
 fn what_is_aborted_once_its_program_knows_it_is_established_can_be_accepted() {
     // The abort comes before the ACK of the handshake has left, as a thread may ask for it while another runs the stack.
     for lingers in [false, true] {

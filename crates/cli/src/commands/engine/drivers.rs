@@ -8,7 +8,7 @@ use bpf::classic::Instruction;
 use hostif::{Steering, steering};
 use netem::pcap::Recorder;
 use nic::Driver;
-use nic::af_packet::{self, AfPacket, steering::Mix};
+use nic::af_packet::{self, AfPacket, Handover, Numbers, steering::Mix};
 use nic::af_xdp::{self, fallback};
 use nic::tap::{self, Tap};
 
@@ -17,6 +17,27 @@ use super::{
     arguments::{Arguments, DriverName},
     dpdk,
 };
+
+/// The one queue of an engine that has a keeper, and what the next engine needs to go on with it. Goes on with what the engine
+/// before has `left` itself, where that can be.
+pub fn open_kept(
+    arguments: &Arguments,
+    sharing: Option<&Shared>,
+    left: Option<Handover>,
+) -> anyhow::Result<(fallback::Opened, Option<Numbers>)> {
+    let config = af_packet_config(arguments, sharing);
+    let taken = left.and_then(|left| AfPacket::take_up(&config, left));
+    let driver = match taken {
+        Some(driver) => driver,
+        None => AfPacket::open(&config).map_err(|error| explained(error, arguments))?,
+    };
+    let numbers = driver.handover();
+    let opened = fallback::Opened {
+        queues: vec![arguments.offloads.overrides().apply_to(Box::new(driver))],
+        instead: None,
+    };
+    Ok((opened, numbers))
+}
 
 /// The queues in the order of the cores.
 pub fn open(
@@ -111,25 +132,30 @@ fn open_af_packet(
     steering: Steering,
     sharing: Option<&Shared>,
 ) -> anyhow::Result<Vec<Box<dyn Driver>>> {
-    let config = af_packet::Config {
-        addresses: Some(addresses(arguments)).filter(|_| sharing.is_none()),
-        alone: true,
-        sharing: sharing.and_then(Shared::for_driver),
-        ..af_packet::Config::new(&arguments.nic)
-    };
+    let config = af_packet_config(arguments, sharing);
     let opened = if steering.cores == 1 {
         AfPacket::open(&config).map(|one| vec![one])
     } else {
         let (_, program) = spread(steering);
         AfPacket::open_queues(&config, steering.cores, &program)
     };
-    let opened = opened.map_err(|error| {
-        let is_privilege = matches!(error, af_packet::OpenError::NoPrivilege);
-        offer_the_lab(error.into(), is_privilege)
-    });
     let boxed = |one| Box::new(one) as Box<dyn Driver>;
-    let queues = opened.with_context(|| named(arguments))?;
+    let queues = opened.map_err(|error| explained(error, arguments))?;
     Ok(queues.into_iter().map(boxed).collect())
+}
+
+fn af_packet_config(arguments: &Arguments, sharing: Option<&Shared>) -> af_packet::Config {
+    af_packet::Config {
+        addresses: Some(addresses(arguments)).filter(|_| sharing.is_none()),
+        alone: true,
+        sharing: sharing.and_then(Shared::for_driver),
+        ..af_packet::Config::new(&arguments.nic)
+    }
+}
+
+fn explained(error: af_packet::OpenError, arguments: &Arguments) -> anyhow::Error {
+    let is_privilege = matches!(error, af_packet::OpenError::NoPrivilege);
+    offer_the_lab(error.into(), is_privilege).context(named(arguments))
 }
 
 fn open_tap(arguments: &Arguments) -> anyhow::Result<Box<dyn Driver>> {

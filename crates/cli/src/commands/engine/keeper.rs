@@ -17,7 +17,10 @@ use anyhow::{Context as _, bail};
 use engine::{History, KeptState};
 use rustix::fd::RawFd;
 use rustix::fs::MemfdFlags;
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, WaitStatus, kill_process,
+    waitid, waitpid,
+};
 
 use super::arguments::{Arguments, DriverName};
 use super::checks::{self, Claims};
@@ -100,6 +103,9 @@ struct Keeper {
     /// Why the next engine goes on in the place of another.
     why: Option<String>,
     short_lives: u32,
+    /// The process of the engine before: the kernel drops its entries of /proc when it is waited for, which takes 15 ms where somebody has
+    /// looked at its descriptors. The next engine begins first.
+    unreaped: Option<Pid>,
 }
 
 /// How an engine has ended.
@@ -127,6 +133,7 @@ impl Keeper {
                 listener: Arc::new(listener),
                 goes_on: false,
                 left: Vec::new(),
+                device: None,
                 stopped_ns: 0,
                 history: History {
                     since_s: seconds(),
@@ -139,6 +146,7 @@ impl Keeper {
             before: None,
             why: None,
             short_lives: 0,
+            unreaped: None,
         })
     }
 
@@ -150,7 +158,11 @@ impl Keeper {
             let Some(engine) = engine else {
                 return self.be_engine();
             };
+            if let Some(before) = self.unreaped.take() {
+                ended(before)?;
+            }
             let end = self.wait_for(engine)?;
+            self.unreaped = Some(engine);
             self.kept.stopped_ns = engine::clock_ns();
             let is_short = begun.elapsed() < SHORT;
             if is_short && let Some(before) = self.before.filter(|_| end.is_failure()) {
@@ -240,14 +252,14 @@ impl Keeper {
                     continue;
                 }
             }
-            if let Some(status) = ended(engine)? {
-                return Ok(End::of(status, is_asked));
+            if let Some(status) = status(engine, WaitIdOptions::NOHANG)? {
+                return Ok(End::of(&status, is_asked));
             }
             let prepared = replacing.take_if(|one: &mut Replacement| !one.is_preparing());
             if let Some(replacement) = prepared.filter(Replacement::is_ready) {
                 // Its rows are true at every store.
                 let _ = kill_process(engine, Signal::KILL);
-                waitpid(Some(engine), WaitOptions::empty()).context("waiting for the engine")?;
+                status(engine, WaitIdOptions::empty())?;
                 return Ok(End::Replaced(replacement));
             }
         }
@@ -255,7 +267,7 @@ impl Keeper {
 }
 
 impl End {
-    fn of(status: WaitStatus, is_asked: bool) -> Self {
+    fn of(status: &WaitIdStatus, is_asked: bool) -> Self {
         let code = status.exit_status();
         match (status.terminating_signal(), code) {
             (Some(signal), _) if !is_asked => Self::Crash(format!("was ended by signal {signal}")),
@@ -274,6 +286,12 @@ impl End {
             Self::Replaced(_) => false,
         }
     }
+}
+
+/// The status of a child that has ended; it is a zombie until [`ended`] hears of it.
+fn status(child: Pid, options: WaitIdOptions) -> anyhow::Result<Option<WaitIdStatus>> {
+    let options = options | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(child), options).context("waiting for the engine")
 }
 
 /// The status of a child that has ended.

@@ -76,6 +76,7 @@ struct Legacy {
     own: Vec<RawFd>,
     words: Vec<Vec<u8>>,
     before: Option<RawFd>,
+    unreaped: Option<i32>,
     stopped_ns: u64,
     why: Option<String>,
     history: HashMap<String, u64>,
@@ -192,19 +193,19 @@ impl Keeper {
                 .map(|word| word.as_bytes().to_vec())
                 .collect(),
             before,
+            unreaped: self.unreaped.map(|pid| pid.as_raw_nonzero().get()),
             stopped_ns: self.kept.stopped_ns,
             why: self.why.clone(),
             history: told,
         };
-        let open = engine::open_descriptors().context("listing descriptors")?;
-        sys::keep_over_exec(&open);
+        sys::keep_over_exec(engine::descriptor_numbers().context("counting descriptors")?);
         self.signals.let_go();
         let error = Command::new(path)
             .arg0("shunt")
             .args(&self.words)
             .env(VARIABLE, serde_json::to_string(&legacy)?)
             .exec();
-        sys::close_at_exec(|| Ok(open)).context("marking descriptors")?;
+        sys::close_at_exec(engine::open_descriptors).context("marking descriptors")?;
         Err(error).with_context(|| format!("executing {path}"))
     }
 }
@@ -234,6 +235,7 @@ pub(super) fn taken_over() -> anyhow::Result<Option<Keeper>> {
             listener: Arc::new(sys::inherited(legacy.listener).context("the control socket")?),
             goes_on: true,
             left: Vec::new(),
+            device: None,
             stopped_ns: legacy.stopped_ns,
             history,
         },
@@ -243,6 +245,7 @@ pub(super) fn taken_over() -> anyhow::Result<Option<Keeper>> {
         before: legacy.before,
         why: legacy.why,
         short_lives: 0,
+        unreaped: legacy.unreaped.and_then(Pid::from_raw),
     }))
 }
 
@@ -255,6 +258,7 @@ pub fn check_state(mut config: Config) -> anyhow::Result<ExitCode> {
         keeper: 0,
         goes_on: true,
         left: Vec::new(),
+        device: None,
         stopped_ns: 0,
         history: History::default(),
     });
