@@ -214,10 +214,8 @@ fn never_reads(test: &str, flags: &[&str], most_kib: u64) {
     let mut served = world.start_peer(&["python3", "-c", TAKE, &address, &other, "5"]);
     assert_eq!(said(&mut served, "took"), ["5", "OK"]);
     // Who is slow loses nothing.
-    for program in [&greedy, &fill] {
-        let told = program.signal(Signal::USR1);
-        told.unwrap_or_else(|error| panic!("{error}"));
-    }
+    tell(&greedy);
+    tell(&fill);
     said(&mut fill, "served");
     let total = filled[1].to_string();
     wait_for("all bytes", PATIENCE, || {
@@ -234,4 +232,64 @@ fn a_program_that_never_reads_holds_no_more_memory_than_a_program_may() {
 #[test]
 fn a_user_whose_program_never_reads_holds_no_more_memory_than_its_share() {
     never_reads("limits-user", &["--window-memory-mib", "8"], 4 << 10);
+}
+
+/// Has a word answered at once, when it is told to sends urgent data, and when it is told to again has another word answered.
+const ASK: &str = "
+import signal, socket, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+one = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=50)
+def ask(word):
+    one.sendall(word)
+    print('answer', one.recv(64).decode(), flush=True)
+ask(b'first')
+signal.sigwait([signal.SIGUSR1])
+one.send(b'!', socket.MSG_OOB)
+signal.sigwait([signal.SIGUSR1])
+ask(b'second')
+signal.pause()
+";
+
+fn tell(program: &Program) {
+    let told = program.signal(Signal::USR1);
+    told.unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn urgent_data_and_news_past_the_mark_of_memory_wait_for_no_policy() {
+    let flags = ["--window-memory-mib", "8", "--user-share", "95"];
+    let Some(world) = world("limits-urgent", &flags) else {
+        return;
+    };
+    let shunt = shunt().display().to_string();
+    let run = [&shunt, "run", "--policy", "engine-only"];
+    let moderated = ["--notify", "every=1000,us=1000000", "--"];
+    let echo = ["python3", "-c", python::ECHO];
+    let mut quiet = world.start("a", &[&run[..], &moderated, &echo].concat());
+    let (quiet_port, address) = (port_of(&mut quiet), world.tested_address());
+    let mut asker = world.start_peer(&["python3", "-c", ASK, &address, &quiet_port]);
+    let limit = |name: &str| status(&world)["limits"][name].as_u64().unwrap_or(0);
+    assert_eq!(said(&mut asker, "answer"), ["first"]);
+    assert_eq!((limit("urgent"), limit("cores_in_urgent_mode")), (0, 0));
+    tell(&asker);
+    wait_for("urgent data to be told", PATIENCE, || limit("urgent") > 0);
+    let mut greedy = start_as(&world, GREEDY, &[NEVER_READS]);
+    let port = port_of(&mut greedy);
+    let mut fill = world.start_peer(&["python3", "-c", FILL, &address, &port]);
+    said(&mut fill, "filled");
+    wait_for("urgent mode", PATIENCE, || {
+        limit("cores_in_urgent_mode") == 1
+    });
+    let before = limit("urgent");
+    tell(&asker);
+    wait_for("the second answer", PATIENCE, || {
+        said(&mut asker, "answer") == ["second"]
+    });
+    assert!(limit("urgent") > before);
+    tell(&greedy);
+    tell(&fill);
+    said(&mut fill, "served");
+    wait_for("the end of urgent mode", PATIENCE, || {
+        limit("cores_in_urgent_mode") == 0
+    });
 }
