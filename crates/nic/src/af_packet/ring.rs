@@ -53,7 +53,7 @@ impl Geometry {
 pub(super) struct Ring {
     mapping: Mapping,
     next: usize,
-    /// Of the frame that was looked at last; never 0.
+    /// Of the frame that was looked at last; 0: none was.
     number: u32,
 }
 

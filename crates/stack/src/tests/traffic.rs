@@ -204,56 +204,40 @@ fn a_half_closed_connection_still_carries_data_the_other_way() {
 }
 
 #[test]
-fn what_was_written_before_a_close_with_a_reset_goes_ahead_of_it() {
-    for closes in [false, true] {
+fn what_was_written_before_a_close_with_a_reset_and_a_fin_go_ahead_of_it() {
+    let cases = [(false, false), (true, false), (false, true), (true, true)];
+    let texts = [&b""[..], b"last words"];
+    for ((leaves_unread, shuts), text) in cases
+        .into_iter()
+        .flat_map(|case| texts.map(|text| (case, text)))
+    {
         let mut memory = memory(8, 8);
         let mut pair = Pair::new(&mut memory, 1);
-        let listener = pair.nodes[1].listen(80, 5);
-        let client = pair.nodes[0].connect(pair.now, ip(2), 80);
-        pair.run(ms(20));
-        let server = pair.nodes[1].accept(listener).unwrap();
-        if closes {
+        let (client, server) = pair.connected();
+        if leaves_unread {
             // RFC 2525 §2.17: unread data turns the close into a reset.
             pair.nodes[1].write(pair.now, server, b"unread");
             pair.run(ms(20));
         }
-        pair.nodes[0].write(pair.now, client, b"last words");
-        if closes {
+        pair.nodes[0].write(pair.now, client, text);
+        if shuts {
+            pair.nodes[0].shutdown(pair.now, client);
+        }
+        if leaves_unread {
             pair.nodes[0].close(pair.now, client);
         } else {
             pair.nodes[0].close_with_reset(pair.now, client);
         }
         pair.run(ms(20));
         assert!(pair.nodes[0].is_released(client));
-        assert_eq!(pair.nodes[1].received(server), b"last words");
-        let error = pair.nodes[1].view(server).error;
-        assert_eq!(error, Some(ConnectionError::Reset));
-    }
-}
-
-#[test]
-fn a_fin_that_was_asked_for_goes_ahead_of_the_reset_too() {
-    for text in [&b""[..], b"last words"] {
-        let mut memory = memory(8, 8);
-        let mut pair = Pair::new(&mut memory, 1);
-        let listener = pair.nodes[1].listen(80, 5);
-        let client = pair.nodes[0].connect(pair.now, ip(2), 80);
-        pair.run(ms(20));
-        let server = pair.nodes[1].accept(listener).unwrap();
-        pair.nodes[1].write(pair.now, server, b"unread");
-        pair.run(ms(20));
-        pair.nodes[0].write(pair.now, client, text);
-        pair.nodes[0].shutdown(pair.now, client);
-        pair.nodes[0].close(pair.now, client);
-        pair.run(ms(20));
-        assert!(pair.nodes[0].is_released(client));
         assert_eq!(pair.nodes[1].received(server), text);
-        // A reset behind the end of the stream (RFC 9293 §3.10.7.4, Linux `tcp_reset`).
-        assert!(pair.nodes[1].events(server).contains(Events::FIN));
-        assert_eq!(
-            pair.nodes[1].view(server).error,
-            Some(ConnectionError::BrokenPipe)
-        );
+        assert_eq!(pair.nodes[1].events(server).contains(Events::FIN), shuts);
+        // A reset behind the end of the stream is another error (Linux `tcp_reset`).
+        let expected = match shuts {
+            true => ConnectionError::BrokenPipe,
+            false => ConnectionError::Reset,
+        };
+        assert_eq!(pair.nodes[1].view(server).error, Some(expected));
     }
 }
 
