@@ -116,7 +116,7 @@ fn put(cable: &mut Cable, finisher: &mut Finisher, now_us: u64, frame: &RxFrame<
 
 impl<D: Driver> Driver for Impaired<D> {
     forward_driver!(this => this.inner;
-        flush_tx, wait_fd, stop_watch, listen_to, poll_local_peer, attend, mode, complaints);
+        flush_tx, wait_fd, stop_watch, listen_to, poll_local_peer, has_peer_news, attend, mode, complaints);
 
     fn caps(&self) -> &Caps {
         &self.caps

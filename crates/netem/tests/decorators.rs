@@ -76,6 +76,10 @@ impl Driver for Noting {
         Some(LocalPeerChange::Gone(IpAddr::from([10, 0, 0, 7])))
     }
 
+    fn has_peer_news(&self) -> bool {
+        true
+    }
+
     fn attend(&mut self) -> Presence {
         Presence::Gone
     }
@@ -106,6 +110,7 @@ fn hears_every_call(decorate: impl FnOnce(Box<dyn Driver>) -> Box<dyn Driver>) {
     driver.listen_to([1; 6], true).unwrap();
     let heard: Vec<&str> = heard.try_iter().collect();
     assert_eq!(heard, ["flush", "wait", "stop watch", "listen"]);
+    assert!(driver.has_peer_news());
     assert!(driver.poll_local_peer().is_some());
     assert_eq!(driver.attend(), Presence::Gone);
     assert_eq!(driver.wait_deadline_us(), Some(7));

@@ -65,6 +65,12 @@ macro_rules! forward_driver {
             $inner.listen_to(group, listen)
         }
     };
+    (@has_peer_news $this:ident $inner:expr) => {
+        fn has_peer_news(&self) -> bool {
+            let $this = self;
+            $inner.has_peer_news()
+        }
+    };
     (@poll_local_peer $this:ident $inner:expr) => {
         fn poll_local_peer(&mut self) -> Option<$crate::LocalPeerChange> {
             let $this = self;
@@ -106,5 +112,5 @@ macro_rules! forward_driver {
 impl<D: crate::Driver + ?Sized> crate::Driver for Box<D> {
     forward_driver!(this => **this;
         caps, rx_burst, tx_burst, flush_tx, wait_fd, prepare_wait, stop_watch, wait_deadline_us,
-        listen_to, poll_local_peer, local_peers, attend, counters, mode, complaints);
+        listen_to, poll_local_peer, has_peer_news, local_peers, attend, counters, mode, complaints);
 }

@@ -308,6 +308,11 @@ pub trait Driver: Send {
         None
     }
 
+    /// Whether [`Driver::poll_local_peer`] or [`LocalPeers::hear`] has something to say. Asked in every poll.
+    fn has_peer_news(&self) -> bool {
+        false
+    }
+
     /// Those of the stations that [`Driver::poll_local_peer`] speaks of with which it shares more than frames.
     fn local_peers(&mut self) -> Option<&mut dyn LocalPeers> {
         None

@@ -98,6 +98,13 @@ impl ByteChannels {
         sockets: &mut Sockets,
         link: &mut Link,
     ) -> usize {
+        let is_idle = sockets.established.is_empty()
+            && sockets.left_slots.is_empty()
+            && self.unsent.is_empty()
+            && !link.driver.has_peer_news();
+        if is_idle {
+            return 0;
+        }
         if link.driver.local_peers().is_none() {
             sockets.established.clear();
             return 0;

@@ -103,12 +103,19 @@ impl EngineCore {
     }
 
     fn receive(&mut self, now: Instant, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> usize {
-        let lent = user_buffer.map(|user_buffer| {
-            let row = self.row_to_lend_to(user_buffer);
-            (user_buffer, row)
-        });
-        let Self { shard, config, .. } = self;
+        let Self {
+            shard,
+            config,
+            programs,
+            ..
+        } = self;
         let see = |frame: &[u8]| shard.pass_frame(frame, &config.addresses);
+        let slot_of = |session: u32| {
+            let slot = programs.slot_of(session)?;
+            let session = programs.get(slot)?;
+            (!session.is_faulty).then_some(slot)
+        };
+        let lent = user_buffer.map(|user_buffer| (user_buffer, &slot_of as &dyn Fn(u32) -> _));
         self.layer.receive(now, see, lent)
             + self.layer.follow_neighbours(now)
             + self.layer.receive_own(now)
@@ -139,16 +146,6 @@ impl EngineCore {
             }
         }
         self.layer.send_replies();
-    }
-
-    /// The row of the socket whose thread lends a buffer, if its session holds it and its connection stands where the
-    /// buffer says.
-    fn row_to_lend_to(&self, user_buffer: &UserBuffer<'_, '_>) -> Option<u32> {
-        let slot = self.programs.slot_of(user_buffer.session())?;
-        self.programs
-            .get(slot)
-            .filter(|session| !session.is_faulty)?;
-        self.layer.row_to_lend_to(user_buffer, slot)
     }
 
     /// Takes what awake programs have left. Returns how much that was.

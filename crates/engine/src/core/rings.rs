@@ -14,6 +14,13 @@ const RING_BUDGET: usize = 256;
 impl EngineCore {
     /// Takes what the session in `slot` has put into its rings. Returns how much that was.
     pub(crate) fn drain_rings(&mut self, now: Instant, slot: usize) -> usize {
+        if !self
+            .programs
+            .get(slot)
+            .is_some_and(Session::wants_attention)
+        {
+            return 0;
+        }
         let mut work = 0;
         // While completions wait for room, so do commands.
         if self.programs.get(slot).is_some_and(Session::has_backlog) {

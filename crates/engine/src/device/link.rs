@@ -407,6 +407,11 @@ impl Replies {
             spare: Vec::new(),
         }
     }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
 }
 
 impl Egress for Replies {

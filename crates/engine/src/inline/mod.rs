@@ -207,27 +207,31 @@ impl Inline {
         }
     }
 
-    /// Polls the core: when that was.
+    /// Polls the core: when that was, and whether there was anything to do.
     fn poll_core(
         &self,
         core: &mut CoreLoop,
         user_buffer: Option<&mut UserBuffer<'_, '_>>,
-    ) -> Result<tcp::Instant, StartError> {
+    ) -> Result<(tcp::Instant, bool), StartError> {
         self.batch.on_poll();
         let now = core.now();
         let sleeps = self.watching.load(Ordering::SeqCst) > 0 || self.parked.load(Ordering::SeqCst);
-        if core.poll(now, user_buffer)? && !sleeps {
+        let worked = core.poll(now, user_buffer)?;
+        if worked && !sleeps {
             core.on_awake()?;
         }
-        Ok(now)
+        Ok((now, worked))
     }
 
     /// Polls for a thread, which may lend its buffer. False: another thread polls.
     fn try_poll(&self, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> bool {
         let polled = self.try_run(|core| self.poll_core(core, user_buffer));
-        if let Some(now) = polled {
+        if let Some((now, worked)) = polled {
             self.polled_us.store(now.as_us(), Ordering::Relaxed);
-            self.rouse();
+            // A poll that found nothing has set no timer; if it misses a helper that has just parked, the next does not.
+            if worked || self.parked.load(Ordering::Relaxed) {
+                self.rouse();
+            }
         }
         polled.is_some()
     }

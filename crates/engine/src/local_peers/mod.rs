@@ -453,6 +453,10 @@ impl<D: Driver> Driver for LocalPeerDriver<D> {
             .or_else(|| self.device.poll_local_peer())
     }
 
+    fn has_peer_news(&self) -> bool {
+        !self.news.is_empty() || !self.heard.is_empty() || self.device.has_peer_news()
+    }
+
     fn local_peers(&mut self) -> Option<&mut dyn LocalPeers> {
         Some(self)
     }

@@ -74,6 +74,9 @@ impl Programs {
 
     /// Puts what waits into the rings of those who are to hear of it.
     pub(crate) fn flush(&mut self, now: Instant) {
+        if self.news.is_empty() {
+            return;
+        }
         let mut news = core::mem::take(&mut self.news);
         let urgent_mode = self.urgent_mode;
         news.retain(|&slot| {

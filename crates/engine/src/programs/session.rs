@@ -272,6 +272,15 @@ impl Session {
             })
     }
 
+    /// Whether a look at its rings may do anything: it has left something, or what it left before waits for something else.
+    pub fn wants_attention(&self) -> bool {
+        self.has_backlog()
+            || self.early.is_some()
+            || self.rings.as_ref().is_some_and(|rings| {
+                rings.commands.has_next() || rings.written.has_next() || rings.consumed.has_next()
+            })
+    }
+
     /// Moves what waits into the ring, as far as it goes, and rings a sleeping program. What is left
     /// afterwards waits until the program has taken something. Why it was to be rung, if it was.
     ///

@@ -76,7 +76,10 @@ impl SocketLayer {
             link,
             ..
         } = self;
-        let mut served = self.senders.poll(now, stack, sockets, link);
+        let mut served = 0;
+        if !self.senders.is_empty() {
+            served += self.senders.poll(now, stack, sockets, link);
+        }
         for change in stack.take_group_changes() {
             if change.interface == self.interface {
                 // A device that does not take more groups gets none of those frames; the program's call
@@ -96,8 +99,10 @@ impl SocketLayer {
             self.close_orphans(now);
             work += 1;
         }
-        for (row, window) in self.sockets.new_windows.drain(..) {
-            self.link.set_window(row, window);
+        if !self.sockets.new_windows.is_empty() {
+            for (row, window) in self.sockets.new_windows.drain(..) {
+                self.link.set_window(row, window);
+            }
         }
         self.follow_acknowledged();
         let Self {
@@ -106,7 +111,9 @@ impl SocketLayer {
             link,
             ..
         } = self;
-        served += self.stamps.transmit(now, stack, sockets, link, TX_BUDGET);
+        if stack.wants_transmit() {
+            served += self.stamps.transmit(now, stack, sockets, link, TX_BUDGET);
+        }
         link.flush();
         self.stamps.tell(sockets);
         if let Some(shared) = &mut self.shared {

@@ -2,41 +2,57 @@
 
 use super::SocketLayer;
 use crate::device::link::{IsMapped, head};
+use crate::sockets::Sockets;
 use crate::sockets::hears_acks;
 use crate::sockets::rows::Marks;
 use crate::sockets::user_buffer::{UserBuffer, WithUserBuffer};
 use hostif::stages::{Mark, mark, mark_at};
 use nic::{LocalPeerChange, RxChecksum};
-use stack::RxMeta;
+use stack::{RxMeta, Stack};
 use tcp::Instant;
 
 /// Frames taken from the driver in one poll.
 const BUDGET: usize = 64;
 
+/// The slot of a session that keeps to the protocol.
+pub(crate) type SlotOf<'a> = &'a dyn Fn(u32) -> Option<usize>;
+
+/// The row of the socket whose thread lends a buffer, if its session holds it and its connection stands where the buffer
+/// says.
+fn row_to_lend_to(
+    stack: &Stack<'_>,
+    sockets: &Sockets,
+    user_buffer: &UserBuffer<'_, '_>,
+    slot_of: SlotOf<'_>,
+) -> Option<u32> {
+    let slot = slot_of(user_buffer.session())?;
+    let row = sockets.held_by(user_buffer.socket(), slot)?;
+    let view = stack.view(sockets.row(row).connection()?).ok()?;
+    (view.readable_end == user_buffer.end() && view.urgent_end.is_none()).then_some(row)
+}
+
 impl SocketLayer {
     /// Takes frames from the device, each of which `see` is shown first. Those of one socket's may go to the buffer that
-    /// its thread lends: then one by one, until it is full. Returns how many.
+    /// its thread lends: then one by one, until it is full. Returns how many. The slot of the thread's session is asked for
+    /// at the first frame.
     pub(crate) fn receive(
         &mut self,
         now: Instant,
         see: impl Fn(&[u8]),
-        lent: Option<(&mut UserBuffer<'_, '_>, Option<u32>)>,
+        lent: Option<(&mut UserBuffer<'_, '_>, SlotOf<'_>)>,
     ) -> usize {
-        let Some((user_buffer, row)) = lent else {
+        let Some((user_buffer, slot_of)) = lent else {
             return self.receive_burst(now, BUDGET, &see, None);
         };
-        if row.is_none() {
-            user_buffer.close();
-        }
         let mut frames = 0;
         while frames < BUDGET && !user_buffer.is_spent() {
-            let received = self.receive_burst(now, 1, &see, Some(user_buffer));
+            let received = self.receive_burst(now, 1, &see, Some((user_buffer, slot_of)));
             frames += received;
             if received == 0 {
                 break;
             }
         }
-        if let Some(row) = row
+        if let Some(row) = user_buffer.row()
             && user_buffer.placed() > 0
         {
             self.sockets
@@ -50,7 +66,7 @@ impl SocketLayer {
         now: Instant,
         budget: usize,
         see: &impl Fn(&[u8]),
-        mut user_buffer: Option<&mut UserBuffer<'_, '_>>,
+        mut lent: Option<(&mut UserBuffer<'_, '_>, SlotOf<'_>)>,
     ) -> usize {
         let Self {
             link,
@@ -76,11 +92,12 @@ impl SocketLayer {
                 checksum,
                 segment_bytes: frame.segment_size,
             };
-            match user_buffer.as_deref_mut() {
+            match &mut lent {
                 None => {
                     stack.handle_frame(now, *interface, frame.bytes, meta, sockets, replies);
                 }
-                Some(user_buffer) => {
+                Some((user_buffer, slot_of)) => {
+                    user_buffer.judge(|buffer| row_to_lend_to(stack, sockets, buffer, slot_of));
                     let mut host = WithUserBuffer {
                         sockets,
                         user_buffer,
@@ -93,19 +110,10 @@ impl SocketLayer {
             link.device.on_failure(error);
             0
         });
-        link.send_replies(replies);
+        if !replies.is_empty() {
+            link.send_replies(replies);
+        }
         frames
-    }
-
-    /// The row of the socket that the program in `slot` lends a buffer to, if its connection stands where the buffer says.
-    pub(crate) fn row_to_lend_to(
-        &self,
-        user_buffer: &UserBuffer<'_, '_>,
-        slot: usize,
-    ) -> Option<u32> {
-        let row = self.sockets.held_by(user_buffer.socket(), slot)?;
-        let view = self.stack.view(self.sockets.row(row).connection()?).ok()?;
-        (view.readable_end == user_buffer.end() && view.urgent_end.is_none()).then_some(row)
     }
 
     /// Takes in one frame of the device's that came another way. What it is answered with waits for `send_replies`.
@@ -131,6 +139,9 @@ impl SocketLayer {
 
     /// Takes what this engine has sent to its own addresses.
     pub(crate) fn receive_own(&mut self, now: Instant) -> usize {
+        if self.link.loopback.is_empty() {
+            return 0;
+        }
         let mut frames = 0;
         while frames < BUDGET
             && let Some(bytes) = self.link.loopback.pop()
@@ -156,6 +167,9 @@ impl SocketLayer {
 
     /// Hears of stations that the driver reaches by itself.
     pub(crate) fn follow_neighbours(&mut self, now: Instant) -> usize {
+        if !self.link.driver.has_peer_news() {
+            return 0;
+        }
         let mut changes = 0;
         while let Some(change) = self.link.driver.poll_local_peer() {
             changes += 1;

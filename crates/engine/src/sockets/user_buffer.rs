@@ -35,6 +35,8 @@ pub struct UserBuffer<'a, 'b> {
     /// Bytes of the last segment that was placed.
     last: usize,
     is_closed: bool,
+    /// The row of its socket, once the first frame has come; `None` in it: nothing may be placed.
+    row: Option<Option<u32>>,
 }
 
 impl<'a, 'b> UserBuffer<'a, 'b> {
@@ -56,7 +58,22 @@ impl<'a, 'b> UserBuffer<'a, 'b> {
             placed: 0,
             last: 0,
             is_closed: false,
+            row: None,
         }
+    }
+
+    /// Before the first frame: finds the socket's row, without which nothing is placed.
+    pub(crate) fn judge(&mut self, find: impl FnOnce(&Self) -> Option<u32>) {
+        if self.row.is_none() {
+            let row = find(self);
+            self.row = Some(row);
+            self.is_closed |= row.is_none();
+        }
+    }
+
+    /// The row of its socket, if anything may be placed.
+    pub(crate) fn row(&self) -> Option<u32> {
+        self.row.flatten()
     }
 
     /// How many bytes lie there now.

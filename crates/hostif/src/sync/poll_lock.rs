@@ -37,7 +37,8 @@ impl PollLock {
             .taken
             .compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok();
-        if taken {
+        // A request that is not seen here is seen by `let_go`.
+        if taken && self.owed.load(Ordering::Relaxed) != 0 {
             self.owed.swap(0, Ordering::AcqRel);
         }
         taken

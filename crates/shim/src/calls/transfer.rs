@@ -165,6 +165,13 @@ impl Call<'_> {
             {
                 return Ok(end);
             }
+            if !done && available == 0 && !wait.may_block(self)? {
+                // A program that asks again and again without ever waiting runs an engine inside it, too.
+                self.stream.on_nothing_received()?;
+                if total > 0 && self.stream.readable_bytes() > skipped {
+                    continue;
+                }
+            }
             if done {
                 return if peeking {
                     self.peek(slices, (skipped, available), flags)
@@ -294,7 +301,6 @@ impl Call<'_> {
     /// Nothing is there: what Linux says in each state, or `None` to wait.
     fn end_of_data(&self, skipped: usize) -> Result<Option<usize>, Errno> {
         if self.stream.is_flowing() && !self.socket.receive_shut() && !self.socket.is_spent() {
-            self.stream.on_nothing_received()?;
             return Ok(None);
         }
         if self.stream.phase() == Phase::Listening {
@@ -317,7 +323,6 @@ impl Call<'_> {
         if self.stream.phase() == Phase::Closed {
             return Ok((self.stream.readable_bytes() <= skipped).then_some(0));
         }
-        self.stream.on_nothing_received()?;
         Ok(None)
     }
 }

@@ -13,6 +13,8 @@ use client::UserBuffer;
 /// The sleeps of one call: the flags and the deadline are asked for at the first.
 pub struct Wait {
     dont_wait: bool,
+    /// Whether the descriptor blocks, once that was asked for.
+    blocks: Option<bool>,
     is_for_data: bool,
     deadline: Option<Deadline>,
     /// From the first sleep to the end of the call another thread's close(2) changes nothing for it.
@@ -24,6 +26,7 @@ impl Wait {
     pub fn new(dont_wait: bool) -> Wait {
         Wait {
             dont_wait,
+            blocks: None,
             is_for_data: false,
             deadline: None,
             open: None,
@@ -89,15 +92,23 @@ impl Wait {
         }
     }
 
+    /// Whether the call may block. Errors: those of asking for the descriptor's flags.
+    pub fn may_block(&mut self, call: &Call<'_>) -> Result<bool, Errno> {
+        if let Some(blocks) = self.blocks {
+            return Ok(blocks);
+        }
+        let blocks = !self.dont_wait && !call.socket.is_nonblocking(call.fd)?;
+        Ok(*self.blocks.insert(blocks))
+    }
+
     /// When the call gives up. EAGAIN: it must not block, or its time is up.
     fn deadline(&mut self, call: &Call<'_>, timeout: Option<Duration>) -> Result<Deadline, Errno> {
-        let deadline = match self.deadline {
-            Some(deadline) => deadline,
-            None if self.dont_wait || call.socket.is_nonblocking(call.fd)? => {
-                return Err(Errno::AGAIN);
-            }
-            None => *self.deadline.insert(Deadline::after_option(timeout)),
-        };
+        if !self.may_block(call)? {
+            return Err(Errno::AGAIN);
+        }
+        let deadline = *self
+            .deadline
+            .get_or_insert_with(|| Deadline::after_option(timeout));
         if deadline.is_over() {
             return Err(Errno::AGAIN);
         }
