@@ -14,8 +14,8 @@ use tcp::Instant;
 const BUDGET: usize = 64;
 
 impl SocketLayer {
-    /// Takes frames from the device, each of which `see` is shown first. Those of one socket's may go to the buffer that
-    /// its thread lends: then one by one, until it is full. Returns how many.
+    /// Takes frames from the device, each of which `see` is shown first. Bytes for one socket may go to the buffer that
+    /// its thread has passed: then frame by frame, until it is full. Returns how many.
     pub(crate) fn receive(
         &mut self,
         now: Instant,
@@ -97,7 +97,7 @@ impl SocketLayer {
         frames
     }
 
-    /// The row of the socket that the program in `slot` lends a buffer to, if its connection stands where the buffer says.
+    /// The row of the socket for which the program in `slot` has passed a buffer, if its connection stands where the buffer says.
     pub(crate) fn row_to_lend_to(
         &self,
         user_buffer: &UserBuffer<'_, '_>,
@@ -162,7 +162,7 @@ impl SocketLayer {
             match change {
                 LocalPeerChange::Here(address) => {
                     let hardware = self.link.driver.caps().hardware_address;
-                    // Where there is no room for it, it is asked for again.
+                    // Where the table is full, it is asked for again.
                     let _ = self
                         .stack
                         .set_neighbour(now, self.interface, address, Some(hardware));
