@@ -7,7 +7,7 @@
 //! at the clock, less and less often: each look takes a processor from somebody for some microseconds,
 //! and once in a millisecond would be every hundredth round trip.
 //!
-//! No wake-up is lost, for three reasons. A note is found by whoever holds the poll lock (`hostif::turns`, modelled
+//! No wake-up is lost, for three reasons. A note is found by whoever holds the poll lock (`hostif::sync::poll_lock`, modelled
 //! with loom). A frame makes the device readable, which somebody waits for: the threads that watch, or
 //! else the helper; while nobody sleeps so, the device need not tell, and whoever is about to sleep has it tell again. And a helper that goes to sleep for longer publishes that first and then looks how
 //! long it may; a thread that has polled, or stops watching, looks at that afterwards and kicks it (the
