@@ -32,7 +32,7 @@ use switch::backing;
 use switch::readiness::Phase;
 use switch::stream::{Accepted, Stream};
 
-/// A connect that found no engine's listener at a port of loopback is about to reach the kernel, which refuses it unless it listens by then.
+/// A connect that found no engine's listener on loopback is about to reach the kernel, which refuses it unless it listens.
 const GRACE: Duration = Duration::from_millis(1);
 
 /// listen(2).
