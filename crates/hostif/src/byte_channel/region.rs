@@ -100,7 +100,7 @@ impl ChannelRegion {
     fn words(&self, offset: u64, words: usize) -> Cells {
         self.memory
             .cells(offset, words)
-            .expect("invariant: slots are checked, and lie within the channel_region")
+            .expect("invariant: slots are checked, and lie within the region")
     }
 
     fn slot_at(slot: u32) -> Option<u64> {
@@ -138,7 +138,7 @@ impl ChannelPair {
         self.memory
             .window(self.bytes_at, BYTE_CHANNEL_BYTES)
             .expect(
-                "invariant: byte_channels are a power of two of bytes within the channel_region",
+                "invariant: byte channels are a power of two of bytes, and lie within the region",
             )
     }
 }
