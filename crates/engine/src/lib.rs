@@ -17,7 +17,7 @@
 //! | `orphans.rs` | sockets that no session holds, whose descriptors are open somewhere |
 //! | `state/` | the tables, in one memory file |
 //!
-//! One core serves one driver queue. An engine that goes on in another process finds what it needs in `state/` (`core/resume.rs`).
+//! One core serves one driver queue. An engine that goes on in a new process finds its data in `state/` (`core/resume.rs`).
 
 mod byte_channels;
 mod config;

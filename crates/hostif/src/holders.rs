@@ -2,7 +2,7 @@
 //! programs look into before each connection and each datagram over loopback, where the engine and the kernel have sockets
 //! at the same addresses (docs/decisions/0042-loopback.md). See memfd_create(2), F_SEAL_FUTURE_WRITE.
 //!
-//! Each port of TCP and of UDP has a cache line of words, one for an address. An end for which the line has no free word is not named: what
+//! Each port of TCP and of UDP has a cache line of words, one for an address. An end that finds no free word is not named: what
 //! is for it goes by the kernel then, which has it as well.
 
 use core::net::{IpAddr, SocketAddr};

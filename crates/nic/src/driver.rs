@@ -196,7 +196,7 @@ pub trait LocalPeers {
     /// The driver failed.
     fn tell(&mut self, peer: u64, message: &ControlMessage) -> io::Result<bool>;
 
-    /// The next message of a local peer; those of one peer come in their order. While something is left [`Driver::prepare_wait`] says that
+    /// The next message of a local peer, in each peer's order. While something is left [`Driver::prepare_wait`] says that
     /// there is work.
     fn hear(&mut self) -> Option<(u64, ControlMessage)>;
 }

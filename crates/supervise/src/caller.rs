@@ -133,7 +133,7 @@ impl Caller {
         Ok(())
     }
 
-    /// Writes a name to a buffer whose length the program has at `room_at`, as getsockname(2) does: as much as fits, and the length of the
+    /// Writes a name to a buffer whose length is at `room_at`, as getsockname(2) does: as much as fits, and the length of the
     /// whole.
     pub fn write_name(self, address: u64, room_at: u64, value: &[u8]) -> Result<(), Errno> {
         let room = self.read_number(room_at)?;

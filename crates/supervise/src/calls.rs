@@ -109,7 +109,7 @@ impl Supervisor {
         }
     }
 
-    /// Shuts a program's end of a pair down, in its order among what is written. It is done here, and its news taken before the program
+    /// Shuts a program's end of a pair down, in its order among what is written. Done here, and its news taken before the program
     /// goes on: the hang-up of a close that follows at once would be one with that of the shutdown, and be taken for it.
     fn shut_pair(
         &mut self,

@@ -89,7 +89,7 @@ pub fn name_after(backing: BorrowedFd<'_>) -> Option<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(name.trim_start_matches('@').as_bytes()).ok()
 }
 
-/// Sizes the program's send buffer for what the program wants to wait at most: SO_SNDBUF, and TCP_NOTSENT_LOWAT (0: no bound), where they
+/// Sizes the program's send buffer for what the program lets wait at most: SO_SNDBUF, and TCP_NOTSENT_LOWAT (0: no bound), where they
 /// were set. A writer that waits goes on if that is more.
 pub fn size_send_buffer(end: BorrowedFd<'_>, asked: Option<u32>, unsent: Option<u32>) {
     let bounds = [asked, unsent.filter(|bytes| *bytes > 0)];

@@ -295,7 +295,7 @@ impl Relay {
 
     /// From the program to the peer. True: there may be more.
     ///
-    /// What is taken out of a pair makes room, and its writer hears an edge of that, where TCP tells of free space only after there was
+    /// What is taken out of a pair makes room, and its writer hears an edge of that, where TCP tells of space only after there was
     /// none. So a few bytes, which take little of the buffer, are only peeked at, and taken when more have come.
     fn move_up(&mut self) -> bool {
         if self.fin_sent {
@@ -367,7 +367,7 @@ impl Relay {
         true
     }
 
-    /// What the program wrote before it closed its end goes before the reset, as far as it fits the window: TCP sends within write(2).
+    /// What the program wrote before it closed goes before the reset, as far as it fits the window: TCP sends within write(2).
     fn move_last_up(&mut self) {
         while !self.is_over() && self.written_bytes() > 0 && self.move_up() {}
     }

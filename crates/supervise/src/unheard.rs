@@ -1,6 +1,6 @@
 //! What calls have done that a signal took back: seccomp_unotify(2) lets every signal end the wait for an answer, also once the
 //! supervisor has acted. Where the handler restarts calls (SA_RESTART) the same call comes again at once; where it does not, the program
-//! hears EINTR and mostly makes the same call again. Either way it gets the answer that it was to get, and nothing is sent or taken twice.
+//! hears EINTR and mostly makes the same call again. Either way it gets its answer, and nothing is sent or taken twice.
 //!
 //! An answer that the kernel takes in the very moment in which the caller leaves because of a signal goes with the call, and nobody is
 //! told (`seccomp_do_user_notification` looks whether there is one, and locks afterwards). So a thread is looked at before its first

@@ -160,7 +160,7 @@ impl TcpSocket {
         Ok(CongestionFigures::from_words(&words))
     }
 
-    /// Whether it ends with this process's hold: no other process has it, and no descriptor of it is open out of the engine's sight.
+    /// Whether it ends with this process's hold: no other process has it, nor a descriptor that the engine does not see.
     pub fn is_held_alone(&self) -> bool {
         let what = Query::Holders;
         self.core().call(Op::Query { what }) == Ok(1)

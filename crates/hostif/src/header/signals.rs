@@ -36,7 +36,7 @@ impl SocketHeader<'_> {
         is_reached(self.raw.signals_sent.load(Ordering::Acquire), due)
     }
 
-    /// Waits until the signals for all that has been published so far were sent, as long as `keep_waiting` says so (asked every few
+    /// Waits until the signals for all published so far were sent, as long as `keep_waiting` says so (asked every few
     /// milliseconds).
     pub fn program_await_signals(&self, keep_waiting: &mut dyn FnMut() -> bool) {
         let due = self.raw.signals_due.load(Ordering::Acquire);
