@@ -1,4 +1,4 @@
-//! With the feature `dpdk`: finds the system's libdpdk by pkg-config and compiles the C beside the driver.
+//! With the feature `dpdk`: finds the system's libdpdk by pkg-config and compiles the C code next to the driver.
 //! Otherwise nothing.
 
 fn main() {

@@ -2,7 +2,7 @@
 //! questions of netdevice(7) (`netdevice`). Each stands at its engine's interface, as far as the program's network has that.
 //!
 //! Shared addresses are the kernel's and named by it. Where a program's question is seen, and where the answer is put, is
-//! the affair of who has switched the program: docs/decisions/0057-addresses-of-engines-are-named.md.
+//! for the switch (preload library or supervisor): docs/decisions/0057-addresses-of-engines-are-named.md.
 
 pub mod netdevice;
 pub mod netlink;

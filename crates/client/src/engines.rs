@@ -1,8 +1,8 @@
-//! The engines of a process: attaching to one, and several beside each other
+//! The engines of a process: attaching to one, and to several at a time
 //! (docs/decisions/0032-several-engines.md). Nothing here knows of sockets but their names.
 //!
 //! `session` is what a process has with one engine, `attachment` what it shares with one core of it; `attached` are
-//! all engines of the process. An engine is named by its place in the order in which the environment names them, which is
+//! all engines of the process. An engine is named by its index in the order in which the environment names them, which is
 //! the order of their priority.
 
 pub(crate) mod attached;

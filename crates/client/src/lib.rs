@@ -1,6 +1,6 @@
 //! The program's side of the host interface: TCP and UDP sockets on an engine, as Rust objects.
 //!
-//! From below: `threads` is what a thread has while it is in the library, `engines` are the sessions with engines, `wait` is
+//! From the bottom up: `threads` is what a thread has inside the library, `engines` are the sessions with engines, `wait` is
 //! sleeping until one of them has news, `tcp` and `udp` are the sockets. Start at `engines::session` (attaching, one per
 //! engine), then `tcp::socket`. Readiness follows Linux's `tcp_poll`. Errors are errno values, because the callers are the
 //! socket API.

@@ -2,7 +2,7 @@
 //! their thread's: a first use in a thread allocates nothing, so that handlers of signals may read.
 //!
 //! A word holds where the value is and how many readers have taken it from there. Who replaces it hands that number over to
-//! the value's own count, and the last one to let go frees it (differential reference counts: A. Williams, "C++ Concurrency in
+//! the value's own count, and the last reader frees it (differential reference counts: A. Williams, "C++ Concurrency in
 //! Action", §7.2.4).
 
 mod sys;

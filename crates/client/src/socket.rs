@@ -39,13 +39,13 @@ pub trait Socket: Awaited + Send + Sync {
     /// Takes the pending error (SO_ERROR), which the next call would report otherwise. EBADF: another thread has closed it.
     fn take_error(&self) -> Option<Errno>;
 
-    /// Counts what made the socket readable, for edge-triggered readers. Wraps around.
+    /// The number of events that made the socket readable, for edge-triggered readers. Wraps around.
     fn rx_events(&self) -> u32;
 
     /// Notes something for all processes that hold the socket, or takes it back.
     fn mark(&self, marks: u32, on: bool);
 
-    /// Waits until whoever is signalled of the socket's events was signalled of all that can be seen of it.
+    /// Waits until the signals for all events that can be seen of the socket were sent (F_SETOWN).
     fn await_signals(&self) {
         self.core().await_signals();
     }
@@ -299,7 +299,7 @@ impl SocketCore {
             .then_some(LockGuard { lock, session })
     }
 
-    /// The send window, once its ring has room for a note of what is written there.
+    /// The send window, once its ring has space for a note of what is written there.
     #[inline]
     pub(crate) fn lock_send_window(
         &self,
@@ -319,7 +319,7 @@ impl SocketCore {
         })
     }
 
-    /// The receive window, once its ring has room for a note of what is taken there; of an engine that is gone nobody hears.
+    /// The receive window, once its ring has space for a note of what is taken there; an engine that is gone gets none.
     #[inline]
     pub(crate) fn lock_receive_window(
         &self,
@@ -415,7 +415,7 @@ impl SocketCore {
         self.session.call_plain(self.id, op)
     }
 
-    /// Counts what made the socket writable, for edge-triggered writers. Wraps around.
+    /// The number of events that made the socket writable, for edge-triggered writers. Wraps around.
     #[must_use]
     pub fn tx_events(&self) -> u32 {
         self.header().tx_events()
@@ -439,7 +439,7 @@ impl SocketCore {
         )
     }
 
-    /// The first to close it is told so.
+    /// Marks it closed; `true` for the first to do so.
     pub(crate) fn set_closed(&self) -> bool {
         !self.closed.swap(true, Ordering::AcqRel)
     }
@@ -469,7 +469,7 @@ impl SocketCore {
     }
 }
 
-/// One of a socket's windows, with its lock held: who holds it alone moves the position.
+/// One of a socket's windows, with its lock held: only the holder moves the position.
 pub(crate) struct LockedWindow<'a> {
     pub id: SocketId,
     pub attachment: &'static Attachment,

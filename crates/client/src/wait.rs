@@ -1,6 +1,6 @@
 //! Blocking: spin a little, publish that we sleep, look once more, sleep in ppoll(2) (`wait_set`).
 //!
-//! Signals end a wait with EINTR; what they mean is the caller's affair. Of sockets a wait knows what [`Awaited`] says.
+//! Signals end a wait with EINTR; what they mean the caller decides. Of sockets a wait knows what [`Awaited`] says.
 
 pub(crate) mod call;
 pub(crate) mod look;
@@ -46,7 +46,7 @@ pub struct Until<'a> {
     pub before_sleep: &'a mut dyn FnMut(),
 }
 
-/// Looks at what comes past the engine between two turns of the engine: as long as one or two turns take.
+/// Looks at what comes past the engine between two polls of the engine: as long as one or two polls take.
 const LOOKS: u32 = 32;
 /// How often a thread looks that has no bell, for want of a descriptor.
 const GLANCE: Duration = Duration::from_millis(10);
@@ -84,7 +84,7 @@ pub fn wait_on(
     wait_lending(sessions, sockets, kernel, mask, until, None)
 }
 
-/// As [`wait_on`]; the thread may lend its buffer meanwhile.
+/// As [`wait_on`]; the engine may place what arrives in the thread's buffer.
 pub(crate) fn wait_lending(
     sessions: &[&Session],
     sockets: &[&dyn Awaited],
@@ -177,7 +177,7 @@ fn spin(
                     return look(sockets, ready)
                         || (wait_set.reap_those_free() && look(sockets, ready));
                 }
-                // Between two turns only what comes past the engine can have come.
+                // Between two polls only what comes past the engine can have come.
                 (0..looks).any(|_| {
                     core::hint::spin_loop();
                     look(sockets, ready)
@@ -199,7 +199,7 @@ fn spin(
     false
 }
 
-/// Looks whether the wait is over, to look again before a sleep. A wait for no sockets in particular is told of them
+/// Looks whether the wait is over, to be looked at again before a sleep. A wait for no sockets in particular is told of them
 /// by their observers, which ask for that when they look.
 fn look(sockets: &[&dyn Awaited], ready: &mut dyn FnMut() -> bool) -> bool {
     if sockets.is_empty() {

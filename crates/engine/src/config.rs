@@ -120,7 +120,7 @@ impl Default for Limits {
 /// How an engine shares the kernel's addresses.
 #[derive(Clone, Debug)]
 pub struct Sharing {
-    /// Takes the engine's packets out of the kernel's way; without it the kernel gets them too, and the
+    /// Keeps the engine's packets from the kernel; without it the kernel gets them too, and the
     /// backing sockets have to keep it silent.
     pub claims: Option<Arc<dyn Claims>>,
 }
@@ -130,7 +130,7 @@ pub struct Sharing {
 pub struct ProcessHooks {
     /// How the process is protected, for reports.
     pub protections: Option<fn() -> serde_json::Value>,
-    /// Called each second by each core.
+    /// Called once a second by each core.
     pub look_after: Option<fn()>,
 }
 
@@ -216,7 +216,7 @@ pub struct Config {
     pub interface_index: u32,
     /// Take IPv6 addresses and default routers from what the link's routers announce.
     pub router_discovery: bool,
-    /// What it speaks beside IPv4.
+    /// What it speaks besides IPv4.
     pub protocols: stack::Protocols,
     /// Bounds.
     pub limits: Limits,

@@ -1,4 +1,4 @@
-//! For tests and fuzz targets: two engine cores on one wire, a clock that the test turns, and programs
+//! For tests and fuzz targets: two engine cores on one wire, a clock that the test sets, and programs
 //! that speak rings and control channel by hand. No thread, no client library, no real time.
 //!
 //! Everything here panics where a test has to end.
@@ -19,7 +19,7 @@ use tcp::{Duration, Instant};
 
 /// The two engines' addresses.
 pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2)];
-/// No engine stays busy for more turns than this without the clock moving.
+/// No engine stays busy for more polls than this without the clock moving.
 const TURNS_MAX: usize = 200_000;
 
 /// Limits that tests reach quickly.
@@ -112,7 +112,7 @@ impl Wired {
         }
     }
 
-    /// Until neither core has anything to do at this time.
+    /// Polls until neither core has anything to do at this time.
     pub fn settle(&mut self) {
         self.serve();
         for _ in 0..TURNS_MAX {
@@ -172,7 +172,7 @@ pub fn serve(core: &mut EngineCore, now: Instant) {
     }
     core.drop_faulty(now);
     core.keep_house(now);
-    // As before a sleep; whatever it finds, the next turn sees to.
+    // As before a sleep; the next poll acts on whatever it finds.
     let _ = core.layer.link.driver.prepare_wait();
     core.programs.new.clear();
     core.programs.closing.clear();

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::sockets::{Sockets, backing};
 
-/// Whether it is a connection whose port is. One of the engine's choice the kernel gives to whom it likes.
+/// Whether it is a connection whose port has to be held. A port that the engine chose is not.
 pub fn is_to_be_held(sockets: &Sockets, row: u32) -> bool {
     let record = sockets.row(row);
     record.connection().is_some() && record.active && !sockets.is_port_chosen(row)

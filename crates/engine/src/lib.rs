@@ -1,6 +1,6 @@
 //! The engine: owns the network device and all protocol state, serves attached programs over rings.
 //!
-//! Start with [`EngineCore`] (`core/`), a plain value whose `poll(now)` moves everything forward once. Two ways turn it:
+//! Start with [`EngineCore`] (`core/`), a plain value whose `poll(now)` moves everything forward once. Two modules drive it:
 //! `process/`, a thread for each core that decides when to poll, spin and sleep ([`Engine`]; cores share nothing, see
 //! `shards/`), and `inline/`, the threads of the program around it that wait.
 //!
@@ -17,7 +17,7 @@
 //! | `orphans.rs` | sockets that no session holds, whose descriptors are open somewhere |
 //! | `state/` | the tables, in one memory file |
 //!
-//! One core serves one driver queue. Whoever goes on in another process finds what it needs in `state/` (`core/resume.rs`).
+//! One core serves one driver queue. An engine that goes on in a new process finds its data in `state/` (`core/resume.rs`).
 
 mod byte_channels;
 mod config;

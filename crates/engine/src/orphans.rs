@@ -45,7 +45,7 @@ struct OrphanBatch {
     pause: Duration,
 }
 
-/// All of them; every batch has at least one socket.
+/// All orphans of a core; every batch has at least one socket.
 pub struct Orphans {
     batches: Vec<OrphanBatch>,
     users: Arc<Users>,

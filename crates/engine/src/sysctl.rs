@@ -1,5 +1,5 @@
 //! What administrators have set for the kernel's TCP in the network namespace (ip-sysctl, `net.ipv4.tcp_*` and the range of ports),
-//! as far as it means something here: it holds for an engine's connections too, as it is when they begin.
+//! as far as it means something to an engine: it holds for an engine's connections too, as it is when they begin.
 
 mod key;
 

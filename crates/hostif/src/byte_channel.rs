@@ -1,5 +1,5 @@
 //! The words of a *byte channel*: one direction of a connection between programs with engines inside on one host, whose
-//! bytes pass through memory that both map. What lies where is `channel_region.rs`; why, docs/decisions/0039-bytes-between-neighbours.md.
+//! bytes pass through memory that both map. Layout: `byte_channel/region.rs`; why: docs/decisions/0039-bytes-between-neighbours.md.
 //!
 //! A byte channel is a ring of bytes with one filling and one emptying side. Each side keeps its own position elsewhere
 //! (`header/byte_channels.rs`), where the other cannot reach, and only tells it here; what the other tells is read once
@@ -9,7 +9,7 @@
 //! stream has gone, or will go, by segments before. It may *end* it at any byte: what follows goes by segments again.
 //! So the receiver reads its window up to that position, then the byte channel, then the window.
 //!
-//! Who sleeps on a byte channel says so by a word that is taken back by whoever acts on it (one wake-up for each): the sleeper
+//! A side that sleeps on a channel says so by a word, which the side that acts takes back (one wake-up for each): the sleeper
 //! writes it, fences and looks once more; the other writes its position, fences and looks at the word (Dekker).
 
 #[cfg(not(loom))]
@@ -55,7 +55,7 @@ pub enum Reader {
 
 /// The other side has written a position that cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the other side of a byte_channel wrote a position that cannot be")]
+#[error("the other side of a byte channel wrote a position that cannot be")]
 pub struct Nonsense;
 
 /// A view of a byte channel's words.
@@ -110,7 +110,7 @@ impl ByteChannel {
         self.words[ENDED].store(1, Ordering::Release);
     }
 
-    /// Bytes beside `written` that have not been consumed, of the byte channel's [`BYTE_CHANNEL_BYTES`].
+    /// Bytes before `written` that have not been consumed, of the byte channel's [`BYTE_CHANNEL_BYTES`].
     ///
     /// # Errors
     /// [`Nonsense`].

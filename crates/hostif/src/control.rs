@@ -22,7 +22,7 @@ pub use message::{
 use crate::{MAX_VERSION, MIN_VERSION};
 
 /// The number in `Refused` that says: the engine that took the request is gone, and this one, which goes on with the channel,
-/// does not know what became of it. Who waits asks again (ERESTART, which no call fails with).
+/// does not know what became of it. The program that waits asks again (ERESTART, which no call fails with).
 pub const ASK_AGAIN: u16 = 85;
 
 /// No version is spoken by both sides.

@@ -102,7 +102,7 @@ pub struct Received {
     pub len: u32,
     /// From this record's start to where the next one begins: at least [`record_bytes`] of `len`.
     pub room: u32,
-    /// Several datagrams of one sender stand one after the other, each with so many bytes but the last
+    /// Several datagrams of one sender follow one another, each of so many bytes but the last
     /// (`UDP_GRO`); 0: it is one datagram.
     pub segment_bytes: u16,
     /// Who sent it.
@@ -136,9 +136,9 @@ pub struct Outgoing {
     pub tos: Option<u8>,
     /// Time to live, if other than the socket's.
     pub ttl: Option<u8>,
-    /// What the program wants to hear the time of: bits of [`crate::stamp`].
+    /// Which times of sending the program asks for: bits of [`crate::stamp`].
     pub stamps: u8,
-    /// What the answer is to be called.
+    /// The key that the times are reported under.
     pub stamp_key: u32,
 }
 
@@ -155,9 +155,9 @@ pub struct Failure {
     pub kind: u8,
     /// Its code.
     pub code: u8,
-    /// More about it: the next hop's MTU.
+    /// More about it (`ee_info`): the next hop's MTU.
     pub info: u32,
-    /// And more (`ee_data`): of a time of sending, what the program called it.
+    /// And more (`ee_data`): of a time of sending, its key.
     pub data: u32,
     /// Whom the lost datagram was for.
     pub destination: SocketAddr,

@@ -45,16 +45,16 @@ pub enum ShutdownHow {
     Both,
 }
 
-/// What becomes of a membership.
+/// How a membership of a group is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MembershipChange {
-    /// Hear the group, or this source of it.
+    /// Receive from the group, or from this source of it.
     Join,
-    /// Hear it no more.
+    /// Stop receiving from it.
     Leave,
-    /// Of a group that is heard as a whole, do not hear this source.
+    /// Of a group that is received from as a whole, leave out this source.
     Block,
-    /// Hear it again.
+    /// Receive from it again.
     Unblock,
 }
 
@@ -197,9 +197,9 @@ pub enum Op {
 pub enum LaneNews {
     /// Bytes were sent to a neighbour that waits for them.
     Bytes,
-    /// There is room for a neighbour that waits for it.
+    /// There is free space for a neighbour that waits for it.
     Room,
-    /// The neighbour wrote what cannot be: the connection is to be reset.
+    /// The neighbour wrote a position that cannot be: the connection is to be reset.
     Nonsense,
 }
 
@@ -241,7 +241,7 @@ pub enum Query {
     SavedSyn,
     /// What its congestion control believes, as [`crate::CongestionFigures`].
     Congestion,
-    /// The oldest time of sending that was not fetched, as [`crate::stamp::Told`]; it is from then on.
+    /// The oldest time of sending that was not fetched, as [`crate::stamp::Told`]; it counts as fetched from then on.
     Stamp,
     /// How many sessions hold the socket, and one more where a descriptor may be open that no session has: the completion's number.
     Holders,
@@ -281,7 +281,7 @@ pub struct Command {
     pub op: Op,
 }
 
-/// The program placed bytes in the send window, or reserved room there for bytes of a file (`snd` ring).
+/// The program placed bytes in the send window, or reserved space there for bytes of a file (`snd` ring).
 ///
 /// Pushed under the socket's send lock, before the header's `written` moves on: whoever sees that
 /// position can rely on this note being in its ring.
@@ -300,7 +300,7 @@ pub struct Written {
     pub mode: WriteMode,
     /// The program made the bytes where they lie, in the window: it copied nothing.
     pub in_place: bool,
-    /// What of the last byte's way the program wants to hear the time of: bits of [`crate::stamp`].
+    /// Which times of sending of the last byte the program asks for: bits of [`crate::stamp`].
     pub stamps: u8,
 }
 

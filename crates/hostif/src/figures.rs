@@ -1,6 +1,6 @@
 //! A connection's figures as an answer to a query: what `TCP_INFO` is made of (tcp(7), linux/tcp.h).
 //!
-//! Plain numbers in RFC units; the layout of the C structure is the shim's business.
+//! Plain numbers in RFC units; the layout of the C structure is `client/src/tcp_info.rs`.
 
 pub mod congestion;
 
@@ -92,7 +92,7 @@ figures! {
     rcv_ssthresh,
     /// Round-trip time seen by the receiver, microseconds.
     rcv_rtt_us,
-    /// What the program copies in one of these, bytes.
+    /// What the program copies in one such round trip, bytes.
     rcv_space,
     /// Reordering that is tolerated, segments.
     reordering,
@@ -144,9 +144,9 @@ figures! {
     max_pacing_rate,
     /// Retransmission timeouts.
     total_rto,
-    /// Rows of those.
+    /// Rows of such timeouts.
     total_rto_recoveries,
-    /// How long these have lasted, milliseconds.
+    /// How long these rows have lasted, milliseconds.
     total_rto_time_ms,
     /// Bytes written and not acknowledged, our FIN with them.
     unacknowledged,

@@ -7,7 +7,7 @@
 //! `failures_taken`, can spoil nothing but the writer's own notifications and error queue.
 //!
 //! Every store that announces something is a release and every load an acquire. Waking a sleeper is
-//! `doorbell`'s business.
+//! done by `sync::doorbell`.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -93,7 +93,7 @@ pub(crate) struct RawHeader {
     urgent_taken: AtomicU64,
     /// The engine's, seldom: where the receive window begins (low half) and how much of it is offered.
     receive_place: AtomicU64,
-    /// Of the incoming byte channel.
+    /// Consumed position of the incoming byte channel.
     byte_channel_consumed: AtomicU64,
     consumed_in_place: AtomicU32,
     padding_2: [u32; 3],
@@ -105,9 +105,9 @@ pub(crate) struct RawHeader {
     shut: AtomicU32,
     /// What the holders of a socket have to agree on; the engine reads [`AWAITS_DATA`] only.
     marks: AtomicU32,
-    /// Of the outgoing byte channel.
+    /// Written position of the outgoing byte channel.
     byte_channel_written: AtomicU64,
-    /// What of it was free at the last look.
+    /// Consumed position of the outgoing byte channel at the last look.
     byte_channel_freed: AtomicU64,
     byte_channel_state: AtomicU32,
     padding_3: [u32; 5],
@@ -121,7 +121,7 @@ pub(crate) struct RawHeader {
     slot: AtomicU64,
     /// Of a listener: when the connection came that waits longest to be accepted, microseconds.
     accept_since_us: AtomicU64,
-    /// Turns in which something happened of which somebody may be signalled, and how many of them were signalled of.
+    /// Polls in which something happened for which a signal may be due, and for how many of them signals were sent.
     signals_due: AtomicU32,
     signals_sent: AtomicU32,
     padding_5: [u64; 2],

@@ -2,7 +2,7 @@
 //! programs look into before each connection and each datagram over loopback, where the engine and the kernel have sockets
 //! at the same addresses (docs/decisions/0042-loopback.md). See memfd_create(2), F_SEAL_FUTURE_WRITE.
 //!
-//! Each port of TCP and of UDP has a cache line of words, one for an address. An end that finds no room is not named: what
+//! Each port of TCP and of UDP has a cache line of words, one for an address. An end that finds no free word is not named: what
 //! is for it goes by the kernel then, which has it as well.
 
 use core::net::{IpAddr, SocketAddr};
@@ -24,7 +24,7 @@ const BYTES: u64 = WORDS as u64 * 8;
 /// Nobody has port 0: what its line begins with says what the file is.
 const MAGIC: u64 = u64::from_le_bytes(*b"SHUNTHO1");
 
-/// Whose ports.
+/// Which protocol's ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transport {
     /// Of TCP: of listeners, also those that are being made.
@@ -40,7 +40,7 @@ pub struct Holders {
 }
 
 impl Holders {
-    /// Engine: makes the memory, with nobody in it.
+    /// Engine: makes the memory, with no end named.
     ///
     /// # Errors
     /// A system call failed.

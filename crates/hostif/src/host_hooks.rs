@@ -1,4 +1,4 @@
-//! What an engine does differently where it is a guest. One with a process of its own leaves descriptors
+//! What an engine does differently where it lives inside a program. One with a process of its own leaves descriptors
 //! where the kernel puts them; one that lives inside a program moves each descriptor out
 //! of the program's way as soon as it has it.
 //!
@@ -9,12 +9,12 @@ use std::sync::OnceLock;
 
 use rustix::fd::OwnedFd;
 
-/// Moves a descriptor to where it stays.
+/// Moves a descriptor to the number where it stays.
 pub type RelocateFd = fn(OwnedFd) -> OwnedFd;
 
 static HOME: OnceLock<RelocateFd> = OnceLock::new();
 
-/// From now on this has the last word. Only the first call counts.
+/// Sets where descriptors of this process's engine go. Only the first call counts.
 pub fn set(home: RelocateFd) {
     let _ = HOME.set(home);
 }

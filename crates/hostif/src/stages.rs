@@ -2,7 +2,7 @@
 //! passes. Nothing is noted unless the process was started with [`STAGES_VARIABLE`]; else a mark is one load and a branch.
 //!
 //! A process notes in a file of its own in the folder that the variable names: a count, then a word for each mark, the
-//! time in nanoseconds of CLOCK_MONOTONIC in its upper bits. What finds no place is counted and not noted.
+//! time in nanoseconds of CLOCK_MONOTONIC in its upper bits. Marks beyond the file's size are counted and not noted.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -181,7 +181,7 @@ pub struct Marks {
     pub marks: Vec<(u64, Mark)>,
     /// Numbers of the processes, as they see them.
     pub pids: Vec<u32>,
-    /// What found no place.
+    /// Marks that did not fit the files.
     pub lost: u64,
 }
 

@@ -23,7 +23,7 @@ pub const TOLD_ACKNOWLEDGED: u8 = 2;
 /// `SO_EE_ORIGIN_TIMESTAMPING`.
 pub const ORIGIN: u8 = 4;
 
-/// Bytes of what was sent that an answer has room for.
+/// Bytes of what was sent that fit an answer.
 pub const BYTES_MAX: usize = (crate::layout::ANSWER_WORDS - HEAD_WORDS) * 8;
 const HEAD_WORDS: usize = 3;
 
@@ -60,7 +60,7 @@ pub struct Told {
     pub byte: u64,
     /// Length of what was sent with it, headers included.
     pub len: u32,
-    /// As much of that as there is room for.
+    /// As much of that as fits an answer.
     pub bytes: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! A driver in front of another: what it does not change it hands on, by one macro for all of them.
+//! A driver in front of another: one macro hands on the methods that a decorator does not change.
 
 /// Methods of [`Driver`](crate::Driver) that a decorator hands on to the driver behind it as they are:
 /// `forward_driver!(this => this.inner; flush_tx, wait_fd);` inside of `impl Driver for …`.

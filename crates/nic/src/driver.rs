@@ -20,7 +20,7 @@ pub const SEGMENT_HEADERS_BYTES: u32 = 20 + 60;
 pub const LARGE_SEGMENT_BYTES: u32 = 65_535 - SEGMENT_HEADERS_BYTES;
 
 /// The largest frame that crosses a driver: a full IPv4 packet behind an Ethernet header, with
-/// room for a VLAN tag.
+/// a VLAN tag.
 pub const MAX_FRAME_BYTES: usize = 65_535 + 14 + 4;
 
 /// What a device does for the stack. Constant while the driver is open, but for MTU and hardware address, which
@@ -61,7 +61,7 @@ pub enum RxChecksum {
     Partial,
 }
 
-/// A received frame, lent for the length of the callback.
+/// A received frame, borrowed for the length of the callback.
 #[derive(Debug, Clone, Copy)]
 pub struct RxFrame<'a> {
     /// The frame from the Ethernet header on.
@@ -85,7 +85,7 @@ pub struct PartialChecksum {
 }
 
 /// Spans of payload that a frame has at most: a ring that wraps makes two, and the head of what a device wants
-/// aligned lies apart.
+/// aligned lies in another place.
 pub const SPANS_MAX: usize = 3;
 
 /// A frame to send: its headers and some spans of payload, which may lie in a ring that wraps.
@@ -172,31 +172,31 @@ pub enum Presence {
 /// Bytes of a control message to a local peer.
 pub const CONTROL_MESSAGE_BYTES: usize = 48;
 
-/// What one engine says to another beside frames.
+/// What one engine says to another besides frames.
 pub type ControlMessage = [u8; CONTROL_MESSAGE_BYTES];
 
-/// Stations on this host that a driver reaches by itself, and with which it shares memory that is not its own affair.
+/// Stations on this host that a driver reaches by itself, and with which it shares memory that the engine uses.
 pub trait LocalPeers {
-    /// Who has an address: the one to which frames for it go.
+    /// The local peer that has an address: frames for it go there.
     fn find(&self, address: IpAddr) -> Option<u64>;
 
-    /// Whether it is there, or what it has sent is.
+    /// Whether the peer is there, or something that it has sent is still to be taken.
     fn knows(&self, peer: u64) -> bool;
 
     /// Whether a local peer has an address. One that is gone has none.
     fn has(&self, peer: u64, address: IpAddr) -> bool;
 
-    /// The memory file that is shared with a local peer, for whoever asks first; and whether this side has made it.
+    /// The memory file that is shared with a local peer, for the first call; and whether this side has made it.
     fn take_memory(&mut self, peer: u64) -> Option<(OwnedFd, bool)>;
 
-    /// Says something, after the frames that were sent before. False: it has to be said again. To one that is gone
-    /// anything can be said.
+    /// Sends a message, after the frames that were sent before. False: it has to be sent again. A message to one that is gone
+    /// is dropped.
     ///
     /// # Errors
     /// The driver failed.
     fn tell(&mut self, peer: u64, message: &ControlMessage) -> io::Result<bool>;
 
-    /// What local peers have said, in the order of each. While something is left [`Driver::prepare_wait`] says that
+    /// The next message of a local peer, in each peer's order. While something is left [`Driver::prepare_wait`] says that
     /// there is work.
     fn hear(&mut self) -> Option<(u64, ControlMessage)>;
 }
@@ -258,7 +258,7 @@ pub trait Driver: Send {
     fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize>;
 
     /// Hands on what [`Driver::tx_burst`] has taken and held back to spread the cost of a system call. To be
-    /// called at the end of a turn that may have sent; [`Driver::prepare_wait`] does it as well.
+    /// called at the end of a poll that may have sent; [`Driver::prepare_wait`] does it as well.
     ///
     /// # Errors
     /// As [`Driver::tx_burst`].
@@ -271,7 +271,7 @@ pub trait Driver: Send {
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Announces that the caller is about to sleep on [`Driver::wait_fd`]. `false`: there is work
-    /// already (frames to receive, or room after a busy transmit), do not sleep.
+    /// already (frames to receive, or space after a busy transmit), do not sleep.
     ///
     /// # Errors
     /// The driver failed.
@@ -292,7 +292,7 @@ pub trait Driver: Send {
         None
     }
 
-    /// Lets in what is sent to a group of stations, or no more; each call that lets it in needs one that
+    /// Lets in what is sent to a group of stations, or stops doing so; each call that lets it in needs one that
     /// does not. For drivers that get all such frames anyway there is nothing to do.
     ///
     /// # Errors
@@ -313,7 +313,7 @@ pub trait Driver: Send {
         false
     }
 
-    /// Those of the stations that [`Driver::poll_local_peer`] speaks of with which it shares more than frames.
+    /// The stations reported by [`Driver::poll_local_peer`] with which it shares memory.
     fn local_peers(&mut self) -> Option<&mut dyn LocalPeers> {
         None
     }
@@ -327,7 +327,7 @@ pub trait Driver: Send {
     /// What has passed so far.
     fn counters(&self) -> Counters;
 
-    /// Which of several ways the device is reached, for reports.
+    /// By which of several ways the device is reached, for reports.
     fn mode(&self) -> Option<&'static str> {
         None
     }

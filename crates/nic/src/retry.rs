@@ -1,4 +1,4 @@
-//! How soon a caller that sleeps offers its frames again to a device that was busy. The device tells nobody when it has room.
+//! How soon a sleeping caller offers frames again to a busy device. The device does not say when it takes frames again.
 
 /// Wait after the first refusal, microseconds.
 const FIRST_US: u64 = 100;

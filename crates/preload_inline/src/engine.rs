@@ -4,7 +4,7 @@
 //! it as to any engine. Its descriptors are private ones of the library (`client::relocate`). `shim::inline` says what
 //! becomes of it in a forked child, and when the process ends.
 //!
-//! When a turn is taken is decided in `engine::Inline` and `client::inline_engine`.
+//! When the engine is polled is decided in `engine::Inline` and `client::inline_engine`.
 
 use std::io::IoSliceMut;
 use std::sync::OnceLock;

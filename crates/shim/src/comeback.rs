@@ -47,7 +47,7 @@ fn misses_engine(socket: &Socket) -> bool {
     })
 }
 
-/// Whether it misses nothing any more.
+/// Brings one back; whether it misses no engine any more.
 fn bring_back(fd: RawFd, file: &File) -> bool {
     let Some(socket) = file.socket() else {
         return true;

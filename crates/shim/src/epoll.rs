@@ -1,5 +1,5 @@
 //! epoll(7): the kernel's epoll file stays what the program holds, and keeps what the kernel can
-//! watch; interests in accelerated sockets live in a [`Set`] beside it.
+//! watch; interests in accelerated sockets live in a [`Set`] of this library.
 //!
 //! The library's own descriptors are never put into the program's epoll: after fork(2) parent and
 //! child share that epoll, and the child would be woken by what is the parent's.

@@ -1,4 +1,4 @@
-//! The numbers that the program has: which of them the switch has something to say about, and what stands behind each.
+//! The numbers that the program has: which of them the switch serves, and what stands behind each.
 
 pub(crate) mod descriptors;
 pub(crate) mod file;

@@ -1,6 +1,6 @@
 //! `shunt run --engine-mode inline`: the engine lives in the preloaded library, and the program's waiting threads run it.
 //!
-//! This crate has no engine. The library `libshunt_inline.so` (crate `preload_inline`) links one beside the switch and gives it
+//! This crate has no engine. The library `libshunt_inline.so` (crate `preload_inline`) links one as well and gives it
 //! to the switch as an [`EmbeddedEngine`]; the ordinary `libshunt.so` (crate `preload`) gives none. The engine is started by
 //! the first socket and is never ended while the process lives. In a forked child the engine is the parent's: the child's
 //! copy is thrown away. When the process exits or executes another program while a connection or TIME-WAIT
@@ -11,7 +11,7 @@ mod sys;
 
 pub use sys::{is_leaving, is_wanted, leaving};
 
-/// The engine that a preloaded library has beside the switch.
+/// The engine that a preloaded library has besides the switch.
 pub trait EmbeddedEngine: Sync {
     /// Starts it as `settings` (the value of `SHUNT_INLINE`) say, unless an engine answers at its name: then that one serves
     /// this program too.

@@ -12,13 +12,13 @@ pub use vfork::{is_borrowed_memory, look_for_borrower, note_lending, own_memory}
 
 static DEPARTURES: AtomicU32 = AtomicU32::new(0);
 
-/// How often all open files of this process, and of its forebears before it, have become another process's too: by fork(2), or by
+/// How often all open files of this process, and of its ancestors before it, have become another process's too: by fork(2), or by
 /// the start of another program.
 pub fn departures() -> u32 {
     DEPARTURES.load(Ordering::Relaxed)
 }
 
-/// They are about to.
+/// Notes that they are about to.
 pub fn note_departure() {
     DEPARTURES.fetch_add(1, Ordering::Relaxed);
 }

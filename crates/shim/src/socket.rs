@@ -60,9 +60,9 @@ const CONNECT_REPORTED: u32 = 1 << 5;
 const KERNEL_FIRST: u32 = 1 << 6;
 /// TCP_SAVED_SYN has been fetched: a second time there is nothing (tcp(7)).
 const SYN_TAKEN: u32 = 1 << 7;
-/// Somebody may be signalled of events (`driven`).
+/// Signals may be sent for events (`calls::sigio`).
 const SIGNALLED: u32 = 1 << 8;
-/// The program has undone a connection: what there is of it tells an error, and gives way to the next.
+/// The program has undone a connection: its stream tells an error only, and another connect may replace it.
 const SPENT: u32 = 1 << 9;
 /// The backing socket was made here and not given a name since.
 const UNNAMED: u32 = 1 << 10;
@@ -78,7 +78,7 @@ pub struct Socket {
     flags: AtomicU32,
     /// How often this process's files had become another's when it was made, or [`SHARED`].
     made_after: AtomicU32,
-    /// What is known of O_NONBLOCK: [`KNOWN_OFF`], [`KNOWN_ON`] or neither, and above how often that has changed.
+    /// What is known of O_NONBLOCK: [`KNOWN_OFF`], [`KNOWN_ON`] or neither, and in the bits above, how often that has changed.
     known_blocking: AtomicU32,
     /// SO_RCVLOWAT.
     receive_low_water: AtomicU32,
@@ -96,13 +96,13 @@ pub struct Socket {
     stream: Shared<Stream>,
     /// It is a UDP socket.
     is_datagram: bool,
-    /// What a program wants to hear with each datagram (`datagram::message::want`).
+    /// What a program asks for with each datagram (`client::datagram_messages::want`).
     wanted: AtomicU32,
     /// UDP_SEGMENT.
     segment_bytes: AtomicU32,
     /// Receiving calls so far.
     receives: AtomicU32,
-    /// The stack whose datagram a call has looked at and left: the next one takes it.
+    /// The stack whose datagram a call has peeked at: the next call takes that one.
     pub looked_at: Chosen,
     /// Of a UDP socket, whose interface it is bound to (SO_BINDTODEVICE).
     pub bound_device: Chosen,
@@ -174,12 +174,12 @@ impl Socket {
         self.family
     }
 
-    /// Whether somebody may be signalled of events.
+    /// Whether signals may be sent for events.
     pub fn is_signalled(&self) -> bool {
         self.has(SIGNALLED)
     }
 
-    /// The program has said who is.
+    /// The program has set who gets signals (F_SETOWN).
     pub fn set_signalled(&self) {
         self.set(SIGNALLED, true);
     }
@@ -262,7 +262,7 @@ impl Socket {
         self.stream.load()
     }
 
-    /// The program has undone its connection (Linux `tcp_disconnect`): that is an error to tell, but no connection, and the
+    /// The program has undone its connection (Linux `tcp_disconnect`): the next calls are told an error, and the
     /// socket may have another one.
     pub fn spend(&self, stream: &Stream) {
         stream.abort();
@@ -270,19 +270,19 @@ impl Socket {
         self.watchers.notify(u32::MAX);
     }
 
-    /// Whether it has.
+    /// Whether the connection was undone.
     pub fn is_spent(&self) -> bool {
         self.has(SPENT)
     }
 
-    /// What is done next with the socket finds nothing of a connection that was undone.
+    /// Forgets a connection that was undone, before the next connect or listen.
     pub fn shed(&self) {
         if self.is_spent() {
             self.undecide();
         }
     }
 
-    /// The engine serves it from now on, beside the kernel if that has connections for it too. What it had on engines
+    /// The engine serves it from now on, together with the kernel if that has connections for it too. What it had on engines
     /// before and has no more is closed.
     pub fn decide(&self, stream: Arc<Stream>) {
         if self.is_datagram && (self.receive_shut() || self.send_shut()) {

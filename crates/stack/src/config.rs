@@ -30,7 +30,7 @@ bitflags! {
 /// When a SYN is answered with a cookie (RFC 4987 §3.6), numbered as Linux's `net.ipv4.tcp_syncookies`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SynCookies {
-    /// Never: SYNs for which there is no room are dropped.
+    /// Never: SYNs beyond the queue are dropped.
     Never,
     /// While the queue of handshakes is full.
     #[default]
@@ -84,7 +84,7 @@ impl Offers {
 pub struct Config {
     /// Random; the same for as long as connections live, over restarts too (RFC 6528 §3).
     pub secret: [u8; 16],
-    /// What it speaks beside IPv4.
+    /// What it speaks besides IPv4.
     pub protocols: Protocols,
     /// First and last ephemeral port (Linux `ip_local_port_range`).
     pub ephemeral_ports: (u16, u16),

@@ -143,11 +143,11 @@ counters! {
     udp_no_ports => "UdpNoPorts",
     /// UDP datagrams given to a socket.
     udp_in_datagrams => "UdpInDatagrams",
-    /// UDP datagrams with a bad checksum or form, or without room in their socket.
+    /// UDP datagrams with a bad checksum or form, or for which their socket had no space.
     udp_in_errors => "UdpInErrors",
     /// UDP datagrams with a bad checksum.
     udp_in_csum_errors => "UdpInCsumErrors",
-    /// UDP datagrams for which their socket had no room.
+    /// UDP datagrams for which their socket had no space.
     udp_rcvbuf_errors => "UdpRcvbufErrors",
     /// UDP datagrams sent.
     udp_out_datagrams => "UdpOutDatagrams",
@@ -179,7 +179,7 @@ counters! {
     syn_cookies_sent => "TcpExtSyncookiesSent",
     /// SYN cookies that came back.
     syn_cookies_received => "TcpExtSyncookiesRecv",
-    /// ACKs in place of a SYN cookie.
+    /// ACKs with a wrong SYN cookie, or none where one was due.
     syn_cookies_failed => "TcpExtSyncookiesFailed",
     /// Connections whose SYN's data the peer has taken (RFC 7413).
     fast_open_active => "TcpExtTCPFastOpenActive",
@@ -215,7 +215,7 @@ counters! {
     arp_conflicts => "ShuntArpConflicts",
     /// Neighbours that did not answer.
     neighbour_failures => "ShuntNeighbourFailures",
-    /// No room in the neighbour cache.
+    /// Entries that the full neighbour cache did not take.
     neighbour_table_full => "ShuntNeighbourTableFull",
     /// Frames for another host or of an unknown protocol.
     frames_ignored => "ShuntFramesIgnored",

@@ -39,7 +39,7 @@ pub struct EgressCaps {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
-/// A checksum that the device, or who stands in for it, must complete: the field holds the sum of
+/// A checksum that the device, or the driver in its place, must complete: the field holds the sum of
 /// the pseudo header (as `VIRTIO_NET_HDR_F_NEEDS_CSUM`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialChecksum {
@@ -108,7 +108,7 @@ pub trait Egress {
     /// [`Busy`]: the frame was not taken.
     fn transmit(&mut self, frame: &Frame<'_>) -> Result<(), Busy>;
 
-    /// Somebody must find the hardware address of `address` on an interface with
+    /// The host has to find the hardware address of `address` on an interface with
     /// [`crate::Resolution::External`]; the answer comes through [`crate::Stack::set_neighbour`].
     fn resolve(&mut self, interface: InterfaceId, address: IpAddr) {
         let _ = (interface, address);

@@ -45,7 +45,7 @@ pub struct ReceiveUse {
 /// What a new connection of a listener gets from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incoming {
-    /// Token that the host wants to hear for this connection.
+    /// The host's token for this connection.
     pub owner: u64,
     /// Bytes of its receive window; a power of two.
     pub receive_capacity: u32,
@@ -126,7 +126,7 @@ pub trait Host {
     /// program holds only after it was closed.
     fn on_released(&mut self, connection: ConnectionId, owner: u64);
 
-    /// A datagram for the socket of `owner`; `false`: there is no room for it, it is lost.
+    /// A datagram for the socket of `owner`; `false`: its socket has no space for it, it is lost.
     fn on_datagram(&mut self, owner: u64, datagram: &Datagram<'_>) -> bool {
         let _ = (owner, datagram);
         false
@@ -138,7 +138,7 @@ pub trait Host {
     }
 
     /// Whether a new connection to `remote` may use this local port: the host may have to reserve it
-    /// elsewhere, and lets go of it in [`Host::on_released`], or another core may serve what arrives there.
+    /// elsewhere, and releases it in [`Host::on_released`], or another core may serve what arrives there.
     /// Asked only for ports that the stack chooses itself.
     fn try_hold_port(&mut self, local: SocketAddr, remote: SocketAddr) -> bool {
         let _ = (local, remote);

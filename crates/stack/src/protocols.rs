@@ -1,4 +1,4 @@
-//! Which protocols a stack speaks beside IPv4. What is left out is not there: its packets are refused as
+//! Which protocols a stack speaks besides IPv4. What is left out is not there: its packets are refused as
 //! those of any protocol that a host does not know (RFC 1122 §3.2.2.1, RFC 8200 §4), and so are sockets.
 //!
 //! ARP belongs to IPv4, neighbour discovery to IPv6, group membership to UDP. Without ICMP nothing is

@@ -1,6 +1,6 @@
 //! The stack as a value: what it holds, how it starts, its interfaces and routes, its clock.
 //!
-//! Everything beside [`Tables`] is derived from them or from what the host configures; `rebuild.rs`
+//! Everything besides [`Tables`] is derived from them or from what the host configures; `rebuild.rs`
 //! does that after a restart.
 
 use crate::config::Config;

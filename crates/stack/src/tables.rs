@@ -33,11 +33,11 @@ pub const TIME_WAITS_DEFAULT: usize = 131_072;
 
 /// Blocks for ranges: 32 MiB of addresses, of which only what was ever used costs memory.
 pub const RANGE_ROOMS_DEFAULT: usize = 256;
-/// Ranges in one room: every other segment of a window of 32 MiB is missing.
+/// Ranges in one block: every other segment of a window of 32 MiB is missing.
 pub const RANGE_BLOCK_SLOTS: usize = 16_384;
 /// Blocks for what is in flight: 48 MiB of addresses, of which only what was ever used costs memory.
 pub const FLIGHT_ROOMS_DEFAULT: usize = 4_096;
-/// Runs in one room. Each ACK in recovery looks at all that are in use: this bounds what it costs.
+/// Runs in one block. Each ACK in recovery looks at all that are in use: this bounds what it costs.
 pub const FLIGHT_BLOCK_RUNS: usize = 1_024;
 
 /// Names a connection; stale once the row was given to another.
@@ -105,7 +105,7 @@ pub struct TablesHeader {
     pub(crate) flight_blocks_used: u32,
 }
 
-/// What a connection is lent while more arrives beyond holes than its row can say
+/// The block that a connection holds while more arrives beyond holes than its row can say
 /// ([`tcp::ReceiveWindow::claim_block`]).
 #[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
 #[repr(C)]
@@ -113,7 +113,7 @@ pub struct RangeBlock {
     pub(crate) slots: [RangeSlot; RANGE_BLOCK_SLOTS],
 }
 
-/// What a connection is lent while it has more in flight than its row can say ([`tcp::FlightPool`]).
+/// The block that a connection holds while it has more in flight than its row can say ([`tcp::FlightPool`]).
 #[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FlightBlock {
@@ -278,7 +278,7 @@ impl ConnectionRecord {
     }
 }
 
-/// The memory that a stack works on, lent by the caller. Never used rows are all zero.
+/// The memory that a stack works on, borrowed from the caller. Never used rows are all zero.
 #[derive(Debug)]
 pub struct Tables<'m> {
     /// How far the tables were ever used.
@@ -291,9 +291,9 @@ pub struct Tables<'m> {
     pub time_waits: &'m mut [TimeWaitRecord],
     /// UDP sockets.
     pub udp: &'m mut [UdpRecord],
-    /// Room for connections that receive beyond many holes.
+    /// Blocks for connections that receive beyond many holes.
     pub range_blocks: &'m mut [RangeBlock],
-    /// Room for connections that send more than a little.
+    /// Blocks for connections that send more than a little.
     pub flight_blocks: &'m mut [FlightBlock],
     /// Present where connections are to survive a crash that interrupts a change of theirs.
     pub undo: Option<&'m mut UndoRow>,
@@ -390,7 +390,7 @@ impl HeapTables {
         Ok(self)
     }
 
-    /// Lends the tables to a stack.
+    /// Borrows the tables for a stack.
     pub fn tables(&mut self) -> Tables<'_> {
         Tables {
             header: &mut self.header,

@@ -1,4 +1,4 @@
-//! What has news: sockets of the engine, as their observers hear of it. Everything here happens in the
+//! Sockets of the engine that have news, as their observers report it. Everything here happens in the
 //! supervisor's one thread; the lock is for the trait's sake.
 
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use client::{Observer, Socket};
 /// Name of the supervisor among the observers of a socket.
 const OBSERVER: u64 = 0;
 
-/// The keys of what has news, each once.
+/// The keys of sockets that have news, each once.
 #[derive(Default)]
 pub struct News(Mutex<VecDeque<Arc<NewsBell>>>);
 
@@ -19,24 +19,24 @@ impl News {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is none.
+    /// Whether no socket has news.
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// How many there are.
+    /// How many sockets have news.
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// The oldest.
+    /// Takes the oldest.
     pub fn take(&self) -> Option<u64> {
         let bell = self.lock().pop_front()?;
         bell.is_rung.store(false, Ordering::Relaxed);
         Some(bell.key)
     }
 
-    /// Hears of a socket from now on, under this key. The first look is the caller's.
+    /// Observes a socket from now on, under this key. The first look is the caller's.
     pub fn listen_to(self: &Arc<Self>, socket: &dyn Socket, key: u64) -> Arc<NewsBell> {
         let bell = Arc::new_cyclic(|own| NewsBell {
             news: Arc::clone(self),
@@ -58,7 +58,7 @@ pub struct NewsBell {
 }
 
 impl NewsBell {
-    /// Hears of a socket's parts that it did not have before.
+    /// Observes the parts of a socket that it did not have before.
     pub fn listen_again(self: &Arc<Self>, socket: &dyn Socket) {
         socket.observe(OBSERVER, Arc::clone(self) as Arc<dyn Observer>);
         self.ring();

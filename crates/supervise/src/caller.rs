@@ -92,7 +92,7 @@ impl Caller {
         Ok(bytes)
     }
 
-    /// The same of what may be longer: a payload.
+    /// As `read`, of a payload, which may be longer.
     pub fn read_long(self, address: u64, len: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; len.min(LONG_MAX)];
         if bytes.is_empty() {
@@ -133,7 +133,7 @@ impl Caller {
         Ok(())
     }
 
-    /// Gives it a name whose room it states beside it, as getsockname(2) does: as much as there is room for, and the length of the
+    /// Writes a name to a buffer whose length is at `room_at`, as getsockname(2) does: as much as fits, and the length of the
     /// whole.
     pub fn write_name(self, address: u64, room_at: u64, value: &[u8]) -> Result<(), Errno> {
         let room = self.read_number(room_at)?;
@@ -152,7 +152,7 @@ impl Caller {
         flags.is_some_and(|flags| flags & libc::O_CLOEXEC != 0)
     }
 
-    /// Tells the user something, where the program would: on its standard error, without waiting for its reader.
+    /// Tells the user something where the program would: on its standard error, without waiting for its reader.
     pub fn say(self, text: &str) {
         if let Ok(stderr) = self.descriptor(libc::STDERR_FILENO) {
             client::say_to(stderr.as_fd(), text);

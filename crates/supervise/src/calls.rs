@@ -109,7 +109,7 @@ impl Supervisor {
         }
     }
 
-    /// Shuts a program's end of a pair down, in its order among what is written. Here, and with its news taken before the program
+    /// Shuts a program's end of a pair down, in its order among what is written. Done here, and its news taken before the program
     /// goes on: the hang-up of a close that follows at once would be one with that of the shutdown, and be taken for it.
     fn shut_pair(
         &mut self,
@@ -124,7 +124,7 @@ impl Supervisor {
         };
         rustix::net::shutdown(programs, how)?;
         self.take_events();
-        // The FIN leaves within the call, as in Linux, where there is room for what is before it.
+        // The FIN leaves within the call, as in Linux, where what is before it fits the window.
         if let Some(Served::Relay(relay)) = self.served.get_mut(&key) {
             relay.drain_up();
         }

@@ -5,7 +5,7 @@
 //! | on the pair | on the socket |
 //! |---|---|
 //! | a datagram of the program's | one to the connected peer |
-//! | a datagram of ours | one that arrived; a file beside it (SCM_RIGHTS) tells from where, and its control messages |
+//! | a datagram of ours | one that arrived; a file with it (SCM_RIGHTS) holds the sender's name and the control messages |
 //! | the program's end has no peer (ENOTCONN) | nor has the socket |
 //! | our end lets go with a datagram unread: an error of the other end (`unix_dgram_disconnected`) | an ICMP error |
 //!
@@ -55,7 +55,7 @@ use cork::Corked;
 pub use options::Options;
 pub use receive::Facts;
 
-/// Datagrams that are moved in one turn each way.
+/// Datagrams that are moved in one poll each way.
 const PIECES: usize = 16;
 /// Send buffer of the program's end: twice of it less 32 bytes is the longest datagram that is taken
 /// (`unix_dgram_sendmsg`), which so is one byte more than UDP takes over IPv4, and not more.
@@ -69,7 +69,7 @@ pub enum Peer {
     None,
     /// Somebody the engine reaches.
     Engine,
-    /// Somebody on this host: each datagram goes by the stack on which he is at that moment.
+    /// Somebody on this host: each datagram goes by the stack on which the peer is at that moment.
     Both,
     /// Somebody the kernel reaches.
     Kernel,
@@ -82,7 +82,7 @@ pub struct DatagramPair {
     ours: OwnedFd,
     programs_name: SocketAddrAny,
     own_name: SocketAddrAny,
-    /// Names the program's end.
+    /// The number that names the program's end.
     pub cookie: u64,
 }
 
@@ -120,9 +120,9 @@ pub struct Datagrams {
     pub backing: OwnedFd,
     /// Of the backing socket.
     pub family: Family,
-    /// Whose the address is that it is bound to.
+    /// Which stack has the address that it is bound to.
     pub owner: Owner,
-    /// See there.
+    /// Where its peer is, if it has one.
     pub peer: Peer,
     /// What the engine and the relay act on.
     pub options: Options,
@@ -133,14 +133,14 @@ pub struct Datagrams {
     pub error: Option<Errno>,
     /// When it came to the engine.
     pub served_since: Instant,
-    /// By which stack it has heard from whom.
+    /// By which stack it has received from which peer.
     pub heard: Heard,
-    /// What no engine reaches is refused, not the kernel's.
+    /// What no engine reaches is refused, and not left to the kernel.
     pub engine_only: bool,
     /// Shut down for reading, for writing.
     pub is_shut: bool,
     pub is_mute: bool,
-    /// Rings for another turn.
+    /// Rung where it has to be polled again.
     pub bell: Arc<NewsBell>,
     /// Calls that wait.
     pub blocked: Vec<Blocked>,
@@ -196,7 +196,7 @@ impl Datagrams {
         (is_here && self.is_engines_peer()).then_some(peer.port())
     }
 
-    /// Its own.
+    /// Its own port.
     pub fn local_port(&self) -> Option<u16> {
         self.socket.local_address().map(|local| local.port())
     }
@@ -384,7 +384,7 @@ impl Datagrams {
         Facts::new(name.as_bytes(), control.bytes())
     }
 
-    /// Puts a datagram into the pair. False: there is no room now.
+    /// Puts a datagram into the pair. False: the pair is full.
     fn deliver(&mut self, facts: Facts, payload: &[u8]) -> bool {
         if self.facts.len() >= FACTS_MAX {
             self.facts.clear();
@@ -412,7 +412,7 @@ impl Datagrams {
         )
     }
 
-    /// An error for the program's next call. A call that is stopped hears which; one that is not, ECONNRESET.
+    /// An error for the program's next call. A call that is stopped returns this error; one that is not, ECONNRESET.
     fn raise(&mut self, error: Errno) {
         self.error = Some(error);
         if self.peer == Peer::None {

@@ -18,7 +18,7 @@ pub struct EngineAccess {
 }
 
 impl EngineAccess {
-    /// Not opened yet.
+    /// With no session yet.
     pub fn new(settings: Settings) -> EngineAccess {
         EngineAccess {
             settings,
@@ -32,7 +32,7 @@ impl EngineAccess {
         self.engines.map_or(&[], Engines::sessions)
     }
 
-    /// What they own.
+    /// What the engines own.
     pub fn networks(&self) -> Option<Networks> {
         self.engines.map(Engines::networks)
     }
@@ -57,7 +57,7 @@ impl EngineAccess {
         v6.into()
     }
 
-    /// Whether what the engines cannot take fails.
+    /// Whether what the engines cannot take fails, instead of going to the kernel.
     pub fn is_engine_only(&self) -> bool {
         self.settings.engine_only
     }

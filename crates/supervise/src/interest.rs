@@ -2,7 +2,7 @@
 //! put into its sets before connect or listen is put there again for the end of the pair.
 //!
 //! The sets are found in /proc, and so are the interests. To change one the supervisor, which has one thread,
-//! has the file at the program's number itself for a moment.
+//! puts the file at the program's number in its own table for a moment.
 
 use std::collections::HashMap;
 use std::fs;
@@ -46,7 +46,7 @@ impl Sets {
         let interests = self.interests(caller, fd, old);
         let exchanged = exchange()?;
         for interest in interests {
-            // The supervisor's own number for the set must not be the one that is lent out.
+            // The supervisor's own number for the set must not be the one that the file is put at.
             let Ok(set) = rustix::io::fcntl_dupfd_cloexec(&interest.set, fd.saturating_add(1))
             else {
                 continue;

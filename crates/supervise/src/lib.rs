@@ -8,7 +8,7 @@
 //! polling, duplicating, forking and closing need no supervisor at all; receiving and sending with addresses do.
 //!
 //! Start at `supervisor` (the loop and its table), then `calls::connect` and `calls::listen` (when a descriptor changes),
-//! `relay` (the bytes), `stream` (calls that the pair would answer otherwise), `datagram` (UDP).
+//! `relay` (the bytes), `stream` (calls that the pair would answer otherwise than TCP), `datagram` (UDP).
 
 mod bell;
 mod caller;
@@ -113,7 +113,7 @@ fn introduce(channel: BorrowedFd<'_>, listener: BorrowedFd<'_>) -> Result<(), Er
     send(channel, &words, SendFlags::NOSIGNAL).map(drop)
 }
 
-/// The other side of it: the filter's descriptor, once it is certain that the supervisor may look into the
+/// The other side of [`introduce`]: the filter's descriptor, once it is certain that the supervisor may look into the
 /// program, which is known only by looking.
 fn meet(channel: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     // What the program's starter has open is the program's business.

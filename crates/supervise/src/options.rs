@@ -79,7 +79,7 @@ const SO_BUF_LOCK: i32 = 72;
 const SOCK_SNDBUF_LOCK: u32 = 1;
 const SOCK_RCVBUF_LOCK: u32 = 2;
 
-/// The options that a socket has otherwise than a new one.
+/// The options of a socket that differ from those of a new one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings(Vec<(i32, i32, Vec<u8>)>);
 
@@ -122,7 +122,7 @@ impl Settings {
         Settings(changed.map(as_set).collect())
     }
 
-    /// One more was set on the listener.
+    /// Notes one more that was set on the listener.
     pub fn record(&mut self, (level, name): (i32, i32), value: &[u8]) {
         self.0.retain(|one| (one.0, one.1) != (level, name));
         self.0.push((level, name, value.to_vec()));
@@ -245,7 +245,7 @@ pub fn set(
     Ok(())
 }
 
-/// getsockopt(2) on a served socket, for a value no longer than what stands where it is to be. SO_ERROR is the caller's affair.
+/// getsockopt(2) on a served socket, for a value no longer than what stands where it is to be. SO_ERROR the caller answers.
 pub fn ask(
     socket: &TcpSocket,
     backing: BorrowedFd<'_>,

@@ -31,7 +31,7 @@ pub struct Pair {
     pub programs: OwnedFd,
     /// The supervisor's, which never blocks.
     pub ours: OwnedFd,
-    /// Names the program's end, whatever its number becomes.
+    /// The number that names the program's end, whatever its descriptor becomes.
     pub cookie: u64,
 }
 
@@ -89,8 +89,8 @@ pub fn name_after(backing: BorrowedFd<'_>) -> Option<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(name.trim_start_matches('@').as_bytes()).ok()
 }
 
-/// As much room for what the program writes as it wants to wait: SO_SNDBUF, and TCP_NOTSENT_LOWAT (0: no bound), where they
-/// were set. Whoever waits goes on if that is more.
+/// Sizes the program's send buffer for what the program lets wait at most: SO_SNDBUF, and TCP_NOTSENT_LOWAT (0: no bound), where they
+/// were set. A writer that waits goes on if that is more.
 pub fn size_send_buffer(end: BorrowedFd<'_>, asked: Option<u32>, unsent: Option<u32>) {
     let bounds = [asked, unsent.filter(|bytes| *bytes > 0)];
     let bytes = bounds.into_iter().flatten().min();
@@ -101,8 +101,8 @@ pub fn size_send_buffer(end: BorrowedFd<'_>, asked: Option<u32>, unsent: Option<
     let _ = set_send_buffer(end, bytes.clamp(SMALLEST_BYTES, BUFFER_BYTES));
 }
 
-/// How many bytes of the program's may stay in the pair, however it has written them, that it has room all the same: a quarter
-/// of its buffer (`unix_writable`). Looking goes on behind them from now on; 0: this kernel cannot.
+/// How many bytes of the program's may stay in the pair, however it has written them, while it stays writable: a quarter
+/// of its buffer (`unix_writable`). Peeking goes on behind them from now on; 0: this kernel cannot.
 pub fn seen_max(ours: BorrowedFd<'_>, programs: BorrowedFd<'_>) -> usize {
     let mut offset = [0; 4];
     let (level, name) = (libc::SOL_SOCKET, libc::SO_PEEK_OFF);

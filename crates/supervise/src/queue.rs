@@ -1,5 +1,5 @@
 //! A listener: its connections wait where they arrived, in the engine's queue and in the kernel's, and are taken
-//! by turns when the program accepts.
+//! alternately when the program accepts.
 //!
 //! The program's descriptor is an end of a pair that can never be written to, and holds bytes while a connection
 //! waits: so poll and epoll say of it what they say of a listening socket, in every process that shares it.
@@ -48,7 +48,7 @@ pub struct Queue {
     pub kernel_too: bool,
     /// It was shut down: an accept is EINVAL.
     pub is_shut: bool,
-    /// Rings for another turn.
+    /// Rung where it has to be served again.
     pub bell: Arc<NewsBell>,
     /// Where the program's end was seen last.
     pub place: (Caller, RawFd),
@@ -57,7 +57,7 @@ pub struct Queue {
     ours: OwnedFd,
     /// Bytes in the pair.
     marks: usize,
-    /// Could not be handed over; as many as calls failed, which is none to speak of.
+    /// Connections that could not be handed to a call; rarely any.
     returned: VecDeque<Ready>,
     kernel_first: bool,
     waiting: VecDeque<Waiting>,

@@ -28,7 +28,7 @@ use crate::pair;
 use crate::stopped_call::{Blocked, Waiting};
 use crate::sys;
 
-/// Pieces that are moved in one turn each way, so that every connection has its turn.
+/// Pieces that are moved in one poll each way, so that every connection is served.
 const PIECES: usize = 4;
 /// Bytes that go into the send window at once.
 pub const PIECE_BYTES: usize = 64 * 1024;
@@ -50,7 +50,7 @@ pub enum Phase {
     Over,
 }
 
-/// What a turn led to.
+/// What a poll led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing more to do until there is news.
@@ -73,7 +73,7 @@ pub struct Relay {
     pub ours: Option<OwnedFd>,
     /// The program's end, until it has it.
     pub programs: Option<OwnedFd>,
-    /// Names the program's end.
+    /// The number that names the program's end.
     pub cookie: u64,
     /// How far it is.
     pub phase: Phase,
@@ -83,7 +83,7 @@ pub struct Relay {
     pub waiting: Vec<Waiting>,
     /// connect has reported success: the next one is EISCONN.
     pub reported: bool,
-    /// What a connect was answered that a signal had taken back.
+    /// The answer to a connect that a signal had taken back.
     pub unheard: Option<Result<i64, Errno>>,
     /// Where the program's end was put.
     pub place: (Caller, RawFd),
@@ -91,9 +91,9 @@ pub struct Relay {
     shut: (bool, bool),
     /// The next hang-up means that it was for both, and not a close.
     shut_both: bool,
-    /// Rings for another turn.
+    /// Rung where it has to be polled again.
     pub bell: Arc<NewsBell>,
-    /// Calls that wait for room, or for more to look at (`stream.rs`).
+    /// Calls that wait for free space, or for more bytes to peek at (`stream.rs`).
     pub blocked: Vec<Blocked>,
     /// So many of the bytes that the program writes next were sent with MSG_MORE.
     with_more: usize,
@@ -295,8 +295,8 @@ impl Relay {
 
     /// From the program to the peer. True: there may be more.
     ///
-    /// What is taken out of a pair makes room, and its writer hears an edge of that, where TCP tells of room only after there was
-    /// none. So a little, which takes no room worth mentioning, is only looked at, and taken when more has come.
+    /// What is taken out of a pair makes room, and its writer hears an edge of that, where TCP tells of space only after there was
+    /// none. So a few bytes, which take little of the buffer, are only peeked at, and taken when more have come.
     fn move_up(&mut self) -> bool {
         if self.fin_sent {
             return false;
@@ -367,7 +367,7 @@ impl Relay {
         true
     }
 
-    /// What the program wrote before it closed its end goes before the reset, as far as there is room: TCP sends within write(2).
+    /// What the program wrote before it closed goes before the reset, as far as it fits the window: TCP sends within write(2).
     fn move_last_up(&mut self) {
         while !self.is_over() && self.written_bytes() > 0 && self.move_up() {}
     }
@@ -380,7 +380,7 @@ impl Relay {
         }
     }
 
-    /// Moves all that the program has written. False: there is no room for it yet, or it is not the time.
+    /// Moves all that the program has written. False: the window is full, or the connection is not open yet.
     pub fn drain_up(&mut self) -> bool {
         if self.phase != Phase::Open {
             return false;
@@ -414,7 +414,7 @@ impl Relay {
         }
     }
 
-    /// The program's end has another size.
+    /// Notes that the send buffer of the program's end has another size.
     pub fn note_size(&mut self, programs: BorrowedFd<'_>) {
         if let Some(ours) = &self.ours {
             self.seen_max = pair::seen_max(ours.as_fd(), programs);
@@ -424,7 +424,7 @@ impl Relay {
         }
     }
 
-    /// Nothing that the program writes will be sent: whoever waits for room in the pair, or writes now, hears EPIPE.
+    /// Nothing that the program writes will be sent: a call that waits for space in the pair, or writes now, gets EPIPE.
     fn refuse(&mut self, buffer: &mut [u8]) {
         self.take_seen();
         if let Some(ours) = &self.ours

@@ -1,5 +1,5 @@
-//! Who is signalled of a descriptor's events (fcntl(2): F_SETOWN, F_SETSIG, O_ASYNC): that belongs to the file, so what the
-//! program has said of its own socket is said of the end of the pair again, with the rights that the program had.
+//! Who gets signals for a descriptor's events (fcntl(2): F_SETOWN, F_SETSIG, O_ASYNC): that belongs to the file, so what the
+//! program has set on its own socket is set on the end of the pair again, with the rights that the program had.
 
 mod sys;
 
@@ -12,7 +12,7 @@ use crate::sys::at_number;
 const F_SETSIG: i32 = 10;
 const F_GETSIG: i32 = 11;
 
-/// What is said of a descriptor.
+/// The settings of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signals {
     owner: sys::Owner,
@@ -23,7 +23,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Of a descriptor; `None`: nobody is signalled.
+    /// Reads those of a descriptor; `None`: no signals are sent.
     pub fn of(fd: BorrowedFd<'_>) -> Option<Signals> {
         let (owner, users) = sys::owner(fd).ok()?;
         let signal = sys::control(fd, F_GETSIG, 0).ok()?;
@@ -37,12 +37,12 @@ impl Signals {
         })
     }
 
-    /// Whether the program hears of what it can read and write, not only of urgent data.
+    /// Whether signals are sent for what can be read and written, not only of urgent data.
     pub fn is_async(&self) -> bool {
         self.is_async
     }
 
-    /// Says the same of another file, which is at `number` in the program: that is what a signal tells.
+    /// Sets the same on another file, which is at `number` in the program: the number that a signal names.
     pub fn set_on(&self, file: BorrowedFd<'_>, number: RawFd) -> Result<(), Errno> {
         if self.owner.pid != 0 {
             sys::as_users(self.users, || sys::set_owner(file, self.owner))?;
@@ -78,7 +78,7 @@ mod tests {
         assert!(said.is_async());
         said.set_on(other.as_fd(), other.as_raw_fd()).unwrap();
         assert_eq!(Signals::of(other.as_fd()), Some(said));
-        // Nobody shall be signalled when they are closed.
+        // No signal shall be sent when they are closed.
         for end in [&one, &other] {
             sys::control(end.as_fd(), libc::F_SETFL, flags).unwrap();
         }

@@ -16,14 +16,14 @@ pub enum Outcome {
     Continue,
     /// It returns this.
     Return(i64),
-    /// It waits; somebody answers it later, or has.
+    /// It waits and is answered later, or was answered already.
     Later,
 }
 
 /// A call, read.
 #[derive(Clone, Copy)]
 pub struct Call {
-    /// Its name.
+    /// The notification's number.
     pub id: u64,
     /// Who called.
     pub caller: Caller,
@@ -50,7 +50,7 @@ pub struct Waiting {
     pub name: (u64, u64),
 }
 
-/// A call that waits for a datagram, or for room for one.
+/// A call that waits for a datagram, or for free space for one.
 #[derive(Clone, Copy)]
 pub struct Blocked {
     /// The call.

@@ -1,8 +1,8 @@
 //! Calls on a served connection that its pair would carry out otherwise than TCP (tcp(7), recv(2)): what is sent with
-//! MSG_OOB, MSG_MORE or an address, bytes that are looked at until there are enough, or thrown away (`receive`), questions about
+//! MSG_OOB, MSG_MORE or an address, bytes that are peeked at until there are enough, or thrown away (`receive`), questions about
 //! bytes that wait.
 //!
-//! What is sent goes into the send window here and now, behind all that the program wrote before. Where there is no room
+//! What is sent goes into the send window here and now, behind all that the program wrote before. Where the window is full
 //! and the program does not wait, it goes into the pair like everything else: an urgent byte is one there too.
 
 mod receive;
@@ -33,7 +33,7 @@ enum Attempt {
     Done(i64),
     /// The pair does it as TCP would.
     Kernel,
-    /// There is no room, or not enough to look at.
+    /// There is no free space, or not enough to peek at.
     NotYet,
 }
 
@@ -207,7 +207,7 @@ impl Supervisor {
 }
 
 impl Blocked {
-    /// What becomes of it when its time is over.
+    /// What becomes of the call when its time is over.
     fn late(&self, programs: BorrowedFd<'_>) -> Result<Attempt, Errno> {
         if !message::sends(self.number) && sys::ask(programs, FIONREAD)? > 0 {
             return Ok(Attempt::Kernel);
@@ -294,7 +294,7 @@ impl Relay {
         }
     }
 
-    /// Whether a call hears the error of a connection that has ended.
+    /// Whether a call is told the error of a connection that has ended.
     fn hears_end(&self, programs: BorrowedFd<'_>, (flags, sends): (i32, bool)) -> bool {
         if self.error.is_none() || flags & (libc::MSG_ERRQUEUE | libc::MSG_FASTOPEN) != 0 {
             return false;
@@ -306,7 +306,7 @@ impl Relay {
                 && sys::ask(programs, FIONREAD) == Ok(0)
     }
 
-    /// The error of a connection that has ended, which the first call hears, of whatever kind it is.
+    /// The error of a connection that has ended, which the first call is told, of whatever kind it is.
     fn take_end(&mut self, programs: BorrowedFd<'_>) -> Option<Errno> {
         let error = self.error.take_if(|_| self.phase == Phase::Over)?;
         // The pair has an error of its own, with which it told that there is one.
@@ -344,7 +344,7 @@ impl Relay {
         self.with_written(usize::try_from(unsent).unwrap_or(usize::MAX))
     }
 
-    /// With those that are still in the pair.
+    /// Adds to `bytes` those that are still in the pair.
     fn with_written(&self, bytes: usize) -> i32 {
         let in_pair = match self.phase {
             Phase::Open => self.written_bytes(),

@@ -64,27 +64,27 @@ impl Served {
 
 /// See the file's head.
 pub struct Supervisor {
-    /// Where calls are heard.
+    /// The descriptor on which stopped calls arrive.
     pub listener: OwnedFd,
     /// The engines.
     pub engine_access: EngineAccess,
-    /// What has news.
+    /// Sockets that have news.
     pub news: Arc<News>,
     /// What is served.
     pub served: HashMap<u64, Served>,
     /// Connections whose program has not got its end yet, by the cookie of their backing socket.
     pub undelivered: HashMap<u64, u64>,
-    /// What calls have done that nobody has heard the answer of.
+    /// What calls have done whose answers did not arrive.
     pub unheard: Unheard,
     /// The descriptor that the thread which calls has connected by its call before, where it may not have heard of it.
     pub doubted: Option<RawFd>,
     /// Connections that were being made when they were looked at last.
     pub connecting: Vec<u64>,
-    /// Who has listeners' sockets.
+    /// Which programs have listeners' sockets.
     pub holders: Holders,
     /// What programs have asked for addresses.
     pub questions: Questions,
-    /// What a call waits for, or has lately.
+    /// What a call waits for, or waited for lately.
     pub waited_for: HashSet<u64>,
     /// The programs' epoll sets.
     pub sets: Sets,
@@ -98,12 +98,12 @@ pub struct Supervisor {
     looked: Instant,
     /// The count of changes after which no listener missed an engine.
     pub changes_seen: u32,
-    /// When engines were looked for last that are gone.
+    /// When engines that are gone were looked for last.
     pub looked_for_engines: Instant,
 }
 
 impl Supervisor {
-    /// Of the programs whose calls are heard there.
+    /// Of the programs whose calls arrive at `listener`.
     pub fn new(listener: OwnedFd, settings: Settings) -> Result<Supervisor, Errno> {
         sys::wake_in_step(listener.as_fd());
         Ok(Supervisor {
@@ -144,7 +144,7 @@ impl Supervisor {
                 self.reap();
             }
             self.take_events();
-            // As many as there are now: what rings again has its next turn after the calls.
+            // As many as there are now: what rings again is polled next after the calls.
             for _ in 0..self.news.len() {
                 let Some(key) = self.news.take() else { break };
                 self.poll(key, &mut buffer);
@@ -354,7 +354,7 @@ impl Supervisor {
                     }
                     waits(waiting.id)
                 });
-                // Its turn looks at the time, and at who still waits.
+                // Its poll looks at the time, and at which calls still wait.
                 if !relay.blocked.is_empty() {
                     relay.bell.ring();
                 }

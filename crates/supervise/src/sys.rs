@@ -15,7 +15,7 @@ use switch::backing;
 /// A system call that waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification {
-    /// Its name, good as long as it waits.
+    /// Its number, valid as long as it waits.
     pub id: u64,
     /// The thread that called.
     pub tid: u32,
@@ -25,7 +25,7 @@ pub struct Notification {
     pub arguments: [u64; 6],
 }
 
-/// Whether a supervisor of ours hears this process's calls.
+/// Whether a supervisor of ours gets this process's calls.
 pub fn is_supervised() -> bool {
     // SAFETY: the call takes numbers.
     unsafe { libc::syscall(libc::SYS_shutdown, -1, QUESTION) == ANSWER }
@@ -37,7 +37,7 @@ pub fn forbid_privileges() -> Result<(), Errno> {
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }).map(drop)
 }
 
-/// Puts this process under a filter; the descriptor on which its calls are heard.
+/// Puts this process under a filter; the descriptor on which its calls arrive.
 pub fn listen(filter: &mut [Instruction]) -> Result<OwnedFd, Errno> {
     let program = libc::sock_fprog {
         len: u16::try_from(filter.len()).map_err(|_| Errno::INVAL)?,
@@ -70,7 +70,7 @@ pub fn wake_in_step(listener: BorrowedFd<'_>) {
     };
 }
 
-/// The next call. ENOENT: it is gone already.
+/// The next call. ENOENT: the call is gone already.
 pub fn receive(listener: BorrowedFd<'_>) -> Result<Notification, Errno> {
     // SAFETY: the structure is plain data, the kernel wants it zeroed and fills it in.
     let notification = unsafe {
@@ -235,7 +235,7 @@ pub fn bind(fd: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
     check(unsafe { libc::bind(fd.as_raw_fd(), name.as_ptr().cast(), len) }).map(drop)
 }
 
-/// Receives from a socket straight into a send window, without waiting and with these flags; 0: the end, or no room.
+/// Receives from a socket straight into a send window, without waiting and with these flags; 0: the end, or no free space.
 pub fn receive_into(fd: BorrowedFd<'_>, space: &SendSpace<'_>, flags: i32) -> Result<usize, Errno> {
     let mut parts = space.spans().map(|(start, len)| libc::iovec {
         iov_base: start.cast(),
@@ -342,7 +342,7 @@ pub fn at_number<T>(
     answer
 }
 
-/// Puts a file at a number, in place of what stood there: that is the caller's to answer for.
+/// Puts a file at a number, in place of what stood there: the caller is responsible for that.
 pub fn replace(number: RawFd, file: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: a duplicate comes into being; its number's owner keeps owning it.
     check(unsafe { libc::dup3(file.as_raw_fd(), number, libc::O_CLOEXEC) }).map(drop)
@@ -353,7 +353,7 @@ pub fn poll_now(fd: RawFd) -> i16 {
     poll_for(fd, libc::POLLIN)
 }
 
-/// The same of these events.
+/// As `poll_now`, of these events.
 pub fn poll_for(fd: RawFd, events: i16) -> i16 {
     let mut entry = libc::pollfd {
         fd,
@@ -437,7 +437,7 @@ fn last_error() -> Errno {
     Errno::from_raw_os_error(unsafe { *libc::__errno_location() })
 }
 
-/// What a socket is: family, type, protocol, and a number that no other socket has.
+/// A number that no other socket has (SO_COOKIE).
 pub fn cookie(socket: impl AsFd) -> Result<u64, Errno> {
     let mut value = [0; 8];
     backing::option(

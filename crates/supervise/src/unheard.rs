@@ -1,6 +1,6 @@
 //! What calls have done that a signal took back: seccomp_unotify(2) lets every signal end the wait for an answer, also once the
 //! supervisor has acted. Where the handler restarts calls (SA_RESTART) the same call comes again at once; where it does not, the program
-//! hears EINTR and mostly makes the same call again. Either way it is told what it was to be told, and nothing is sent or taken twice.
+//! hears EINTR and mostly makes the same call again. Either way it gets its answer, and nothing is sent or taken twice.
 //!
 //! An answer that the kernel takes in the very moment in which the caller leaves because of a signal goes with the call, and nobody is
 //! told (`seccomp_do_user_notification` looks whether there is one, and locks afterwards). So a thread is looked at before its first
@@ -52,11 +52,11 @@ struct Answer {
     arguments: [u64; 6],
     /// The cookie of the socket: its number may be another's since.
     socket: u64,
-    /// Names what was sent.
+    /// A hash that names what was sent.
     sent: Option<u64>,
-    /// What was received: its place may have been used for something else since.
+    /// What was received: its buffer may have been used for something else since.
     received: Vec<u8>,
-    /// What a receiving call has left beside the payload: its header, or the length of the name.
+    /// What a receiving call has written besides the payload: its header, or the length of the name.
     told: Option<(u64, Vec<u8>)>,
     value: Result<i64, Errno>,
 }
@@ -95,7 +95,7 @@ impl Unheard {
         }
     }
 
-    /// What a call has to be told that comes again.
+    /// The answer for a call that comes again.
     pub fn take(&mut self, call: &Call, number: i64) -> Option<Result<i64, Errno>> {
         let answer = self.answers.get(&call.caller.tid)?;
         let is_same = answer.number == number
@@ -157,7 +157,7 @@ impl Unheard {
 }
 
 impl Answer {
-    /// Whether the name, the payload and the control messages go where they went.
+    /// Whether the name, the payload and the control messages have the same buffers as before.
     fn is_where_it_was(&self, call: &Call) -> bool {
         match &self.told {
             Some((at, bytes)) if bytes.len() == HEADER_BYTES => {
@@ -288,7 +288,7 @@ impl Supervisor {
         told
     }
 
-    /// Answers a call that has waited, which is told it later where a signal has taken it back.
+    /// Answers a call that has waited, which gets the answer later where a signal has taken it back.
     pub fn reply_blocked(&mut self, blocked: &Blocked, answer: Option<Result<i64, Errno>>) {
         let told = self.tell(blocked.call.id, blocked.call.caller, answer);
         if let (Err(_), Some(answer)) = (told, answer) {
@@ -296,7 +296,7 @@ impl Supervisor {
         }
     }
 
-    /// What a call is told that waited on a socket until a signal took it back; `None`: it has done nothing, or there is none.
+    /// The answer for a call that waited on a socket until a signal took it back; `None`: it has done nothing, or there is none.
     pub fn lapsed(&mut self, call: &Call, number: i64, key: u64) -> Option<Result<i64, Errno>> {
         let blocked = match self.served.get_mut(&key)? {
             Served::Relay(relay) => &mut relay.blocked,

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 static ENGINES: OnceLock<Option<Engines>> = OnceLock::new();
 
-/// Them; `None` before `attach`, or where the one inside the program did not start.
+/// All of them; `None` before `attach`, or where the one inside the program did not start.
 pub fn all() -> Option<&'static Engines> {
     ENGINES.get()?.as_ref()
 }
@@ -46,27 +46,27 @@ pub fn attach_again() {
     }
 }
 
-/// The sessions, each at its engine's place.
+/// The sessions, by [`EngineIndex`].
 pub fn sessions() -> &'static [&'static Session] {
     all().map_or(&[], Engines::sessions)
 }
 
-/// That with an engine.
+/// The session with an engine.
 pub fn session(place: EngineIndex) -> Result<&'static Session, Errno> {
     all().ok_or(Errno::NETDOWN)?.session(place)
 }
 
-/// The place of a session.
+/// The index of a session's engine.
 pub fn place_of(session: &Session) -> EngineIndex {
     all().map_or(EngineIndex::FIRST, |engines| engines.place_of(session))
 }
 
-/// What those that serve TCP own, each at its place.
+/// What those that serve TCP own, by [`EngineIndex`].
 pub fn stream_networks() -> Networks {
     all().map_or_else(|| Arc::new([]), Engines::stream_networks)
 }
 
-/// What each of them owns, at its place.
+/// What each of them owns, by [`EngineIndex`].
 pub fn networks() -> Networks {
     all().map_or_else(|| Arc::new([]), Engines::networks)
 }
@@ -84,7 +84,7 @@ pub fn first() -> EngineIndex {
     place.unwrap_or_default()
 }
 
-/// What those that serve UDP own, each at its place; each datagram asks.
+/// What those that serve UDP own, by [`EngineIndex`]; asked for each datagram.
 pub fn datagram_networks() -> Networks {
     all().map_or_else(|| Arc::new([]), Engines::datagram_networks)
 }

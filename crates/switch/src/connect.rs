@@ -61,7 +61,7 @@ impl Request {
         Ok(towards.filter(|towards| towards.is_heard(engines)))
     }
 
-    /// The same, whoever hears it.
+    /// As `decide`, without asking which stack has a listener there.
     pub fn towards(&self, all: &AllNetworks) -> Result<Option<Towards>, Errno> {
         let candidates = self.candidates(all)?;
         Ok((!candidates.is_empty()).then(|| Towards {
@@ -120,7 +120,7 @@ impl Towards {
         self.stays_here && self.may_be_the_kernels
     }
 
-    /// Whether the kernel may be able to what the engines were not. Where the destination is on this host it has other
+    /// Whether the kernel may succeed where the engines failed. Where the destination is on this host it has other
     /// listeners, and says itself that there is none.
     pub fn is_for_the_kernel(&self, error: Errno) -> bool {
         self.may_be_the_kernels && (self.stays_here || engines::is_refusal(error))

@@ -1,4 +1,4 @@
-//! UDP: by which stack a datagram leaves, and on which a socket hears (decisions 12 and 32).
+//! UDP: by which stack a datagram leaves, and on which a socket receives (decisions 12 and 32).
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use crate::bind::Local;
 use crate::device::Device;
 
-/// The broadcast address of 127.0.0.0/8, which is the kernel's: that says what comes of it.
+/// The broadcast address of 127.0.0.0/8, which is left to the kernel, with its errors.
 pub const LOOPBACK_BROADCAST: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 255, 255, 255));
 
-/// What a socket that sends and hears is judged by.
+/// What is asked of a socket to decide by which stack it sends and receives.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender<'a> {
     /// Where it is bound.
@@ -79,7 +79,7 @@ impl Sender<'_> {
         }
     }
 
-    /// The engines that it is on as long as it has no peer.
+    /// The engines that the socket is on as long as it has no peer.
     pub fn engines(&self) -> Vec<EngineIndex> {
         if let Some(place) = self.one_hosts() {
             return vec![place];
@@ -101,7 +101,7 @@ impl Sender<'_> {
         serving.iter().filter(hears).collect()
     }
 
-    /// Whether it hears nothing that an engine has: it is bound to an interface that no engine is on.
+    /// Whether the socket receives nothing from an engine: it is bound to an interface that no engine is on.
     pub fn is_on_kernels_device(&self) -> bool {
         self.device == Device::Kernel && self.local.specific().is_none()
     }

@@ -25,7 +25,7 @@ pub enum Device {
     Kernel,
 }
 
-/// One that a socket remembers; `Any` at first.
+/// The device that a socket remembers; `Any` at first.
 #[derive(Default)]
 pub struct Chosen(AtomicU8);
 
@@ -34,12 +34,12 @@ const KERNEL: u8 = 1;
 const ENGINE: u8 = 2;
 
 impl Chosen {
-    /// None yet.
+    /// No device yet.
     pub const fn none() -> Chosen {
         Chosen(AtomicU8::new(0))
     }
 
-    /// It.
+    /// The device that was stored last.
     pub fn load(&self) -> Device {
         match self.0.load(Ordering::Relaxed) {
             KERNEL => Device::Kernel,
@@ -51,7 +51,7 @@ impl Chosen {
         }
     }
 
-    /// Another one.
+    /// Remembers another one.
     pub fn store(&self, device: Device) {
         let number = match device {
             Device::Any => 0,

@@ -34,7 +34,7 @@ pub enum Named {
 pub enum Change {
     /// A group, or its sources.
     Member {
-        /// What is to be.
+        /// What is to be changed.
         change: MembershipChange,
         /// The group.
         group: IpAddr,
@@ -54,7 +54,7 @@ pub struct Membership {
     pub group: IpAddr,
     /// The only source, if one was named.
     pub source: Option<IpAddr>,
-    /// The engine that hears it.
+    /// The engine that receives for it.
     pub place: EngineIndex,
     /// That source is not heard, of a group that is heard otherwise.
     pub is_blocked: bool,

@@ -2,7 +2,7 @@
 
 use client::SocketKinds;
 
-/// What would serve a socket of this kind: TCP, as which MPTCP is served, and UDP have an engine; `None`: the rest is the
+/// Which kind of an engine's sockets would serve a socket: TCP (MPTCP too) or UDP; `None`: all others are the
 /// kernel's.
 pub fn of(domain: i32, kind: i32, protocol: i32) -> Option<SocketKinds> {
     let kinds = match kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {

@@ -48,7 +48,7 @@ impl Log {
         });
     }
 
-    /// Some were taken back.
+    /// Forgets options that were taken back.
     pub fn forget(&self, options: &[(i32, i32)]) {
         self.0.change(|settings| {
             let mut settings = settings.map(|all| Vec::clone(all)).unwrap_or_default();
@@ -75,7 +75,7 @@ impl Log {
         }
     }
 
-    /// Tells the engine's side of a socket everything.
+    /// Tells the engine every option that was set.
     pub fn apply(&self, stream: &Stream) {
         stream.set_options(&self.changes());
         for setting in self.0.load().iter().flat_map(|settings| settings.iter()) {
@@ -92,7 +92,7 @@ impl Log {
         changes
     }
 
-    /// Tells of everything that was set: level, name, value.
+    /// Calls `tell` for each option that was set: level, name, value.
     pub fn each(&self, tell: &mut dyn FnMut(i32, i32, &[u8])) {
         for setting in self.0.load().iter().flat_map(|settings| settings.iter()) {
             tell(setting.level, setting.name, &setting.value);

@@ -11,7 +11,7 @@ pub enum Policy {
     EngineOnly,
 }
 
-/// What the environment asked for when it was first needed.
+/// What the environment asks for, read when it is first needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `SHUNT_POLICY`.

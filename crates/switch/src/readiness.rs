@@ -1,5 +1,5 @@
 //! The event bits that poll(2) and epoll(7) share (`EPOLLIN == POLLIN` and so on), and where a socket
-//! stands. What holds in which state is `client`'s business.
+//! stands. Which bits hold in which state `client` decides.
 
 /// Readable, or end of stream, or a connection to accept.
 pub const IN: u32 = 0x001;

@@ -18,7 +18,7 @@ pub struct KernelsView {
 pub struct Facts<'a> {
     /// The library is in the process.
     pub is_preloaded: bool,
-    /// `shunt run` has started it, or what it comes from.
+    /// `shunt run` has started the process, or one of its ancestors.
     pub was_led_to: bool,
     /// A process of `shunt run` serves its system calls.
     pub is_supervised: bool,

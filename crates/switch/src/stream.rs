@@ -41,7 +41,7 @@ pub struct Stream {
 
 enum Sockets {
     Tcp(Arc<TcpSocket>),
-    /// On each of its engines one, at least one in all (`parts`).
+    /// One for each of its engines, at least one (`parts`).
     Udp(Box<[Arc<UdpSocket>]>),
 }
 
@@ -66,7 +66,7 @@ impl Stream {
         Ok(adopted.map(|socket| Arc::new(socket.into())))
     }
 
-    /// The connection or listener. EOPNOTSUPP: it is a UDP socket, of which nobody asks what only TCP has.
+    /// The connection or listener. EOPNOTSUPP: it is a UDP socket.
     pub fn tcp(&self) -> Result<&TcpSocket, Errno> {
         match &self.sockets {
             Sockets::Tcp(socket) => Ok(socket),
@@ -92,12 +92,12 @@ impl Stream {
         std::ptr::eq(self.first().core(), other.first().core())
     }
 
-    /// Whether the holders of the socket have noted this.
+    /// Whether a holder of the socket has set this mark.
     pub fn is_marked(&self, mark: u32) -> bool {
         self.tcp().is_ok_and(|socket| socket.marks() & mark != 0)
     }
 
-    /// Notes something for all of its holders, or takes it back.
+    /// Sets a mark that all of its holders see, or takes it back.
     pub fn mark(&self, mark: u32, on: bool) {
         self.first().mark(mark, on);
     }
@@ -263,7 +263,7 @@ impl Stream {
         or_nothing(socket.try_recv(slices, peek))
     }
 
-    /// Lends what lies behind the first `filled` bytes of `slices` while the thread waits for bytes.
+    /// What lies behind the first `filled` bytes of `slices`, as a buffer that the engine may fill while the thread waits.
     pub fn lend<'a, 'b>(
         &'a self,
         slices: &'a mut [IoSliceMut<'b>],
@@ -296,7 +296,7 @@ impl Stream {
         or_nothing(self.tcp()?.try_send_as(slices, mode))
     }
 
-    /// The same, for a program that wants to hear when it leaves (`hostif::stamp`).
+    /// As `try_send`, for a program that asks when the bytes leave (`hostif::stamp`).
     pub fn try_send_stamped(
         &self,
         slices: &[IoSlice<'_>],
@@ -347,7 +347,7 @@ impl Stream {
         self.tcp().map_or(0, TcpSocket::send_room_bytes)
     }
 
-    /// Whether nobody but this process has it.
+    /// Whether no other process has it.
     pub fn is_held_alone(&self) -> bool {
         self.tcp().is_ok_and(TcpSocket::is_held_alone)
     }

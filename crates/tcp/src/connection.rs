@@ -159,12 +159,12 @@ impl Connection {
         self.rcv.fin_reached
     }
 
-    /// The room for ranges that the connection holds (see [`ReceiveWindow::claim_block`]); 0: none.
+    /// The block for ranges that the connection holds (see [`ReceiveWindow::claim_block`]); 0: none.
     pub const fn block(&self) -> u32 {
         self.rcv.out_of_order.block()
     }
 
-    /// The connection is over, or its room is lost: names the room, which is the caller's again.
+    /// The connection is over, or its block is lost: names the block, which is the caller's again.
     pub fn leave_block(&mut self) -> u32 {
         let room = self.rcv.out_of_order.leave_block();
         if room > 0 {
@@ -173,12 +173,12 @@ impl Connection {
         room
     }
 
-    /// The room for what is in flight that the connection holds (see [`FlightPool`]); 0: none.
+    /// The block for what is in flight that the connection holds (see [`FlightPool`]); 0: none.
     pub const fn flight_block(&self) -> u32 {
         self.snd.sent.block()
     }
 
-    /// The connection is over, or its room is lost: names the room, which is the caller's again.
+    /// The connection is over, or its block is lost: names the block, which is the caller's again.
     pub fn leave_flight_block(&mut self) -> u32 {
         self.snd.sent.leave_block()
     }

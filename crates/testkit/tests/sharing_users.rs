@@ -1,5 +1,5 @@
 //! Two users of a host whose address is shared by the kernel and an engine: what one has on the kernel the other does
-//! not get through the engine, whatever both allow with SO_REUSEADDR. LocalPeerDriver it the kernel, asked for the same.
+//! not get through the engine, whatever both allow with SO_REUSEADDR. The kernel, asked for the same, is compared with it.
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 

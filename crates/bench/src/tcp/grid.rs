@@ -168,7 +168,7 @@ impl Load {
         Self::Whole,
     ];
 
-    /// Beds for transfers like this, where `testbeds` carry light ones.
+    /// Testbeds for transfers like this, where `testbeds` carry light ones.
     pub fn testbeds(self, testbeds: usize) -> usize {
         match self {
             Self::Idle => 3 * testbeds,

@@ -124,7 +124,7 @@ pub fn run(stage: Stage<'_>, interrupt: &Interrupt, begun: Instant) -> anyhow::R
     let shared = plan.shared.into_inner();
     let shared = shared.unwrap_or_else(PoisonError::into_inner);
     if !shared.jobs.is_empty() && !interrupt.came() {
-        anyhow::bail!("no test testbed works: {}", shared.failures.join("; "));
+        anyhow::bail!("no testbed works: {}", shared.failures.join("; "));
     }
     Ok(shared.done)
 }

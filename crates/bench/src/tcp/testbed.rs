@@ -1,4 +1,4 @@
-//! A test testbed: two hosts on a bad cable, an engine on each, and on each stack a sender and a receiver
+//! A testbed: two hosts on a bad cable, an engine on each, and on each stack a sender and a receiver
 //! that stay for many transfers.
 //!
 //! It belongs to one thread: its programs end with it.

@@ -28,7 +28,7 @@ const NLM_F_DUMP: u16 = 0x300;
 /// A question for addresses is no longer; what is longer asks for something else too.
 pub const QUESTION_MAX: usize = 256;
 
-/// A datagram that has so many bytes gets no further address: the kernel's fit into a page, and who asks has that much room.
+/// A datagram that has so many bytes gets no further address: the kernel's fit into a page, and who asks has a buffer of a page.
 const DATAGRAM_BYTES: usize = 3_500;
 
 /// Who answers: the kernel, as `struct sockaddr_nl` names it.
@@ -101,7 +101,7 @@ impl Question {
     }
 }
 
-/// A datagram of the kernel's answer, which tells whoever has not seen the question something of it.
+/// What a datagram of the kernel's answer tells of the question, for code that has not seen that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// The question's number.

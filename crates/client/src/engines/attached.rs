@@ -21,14 +21,14 @@ use crate::shared::Shared;
 /// How long an engine that was not there is not looked for again, milliseconds.
 const LOOK_INTERVAL_MS: u64 = 1_000;
 
-/// What the engines own, each at its place.
+/// What the engines own, by [`EngineIndex`].
 pub type Networks = Arc<[Arc<EngineNetworks>]>;
 
 /// See the file's head.
 pub struct Engines {
     sessions: Vec<&'static Session>,
     placement: Placement,
-    /// Of each: that it has not come back was said.
+    /// Of each engine: a line has said that it is missing.
     is_missed: [AtomicBool; ENGINES_MAX],
     /// When those that never were there are looked for again, milliseconds of the coarse clock.
     next_look_ms: AtomicU64,
@@ -50,7 +50,7 @@ struct Known {
 }
 
 impl Engines {
-    /// Attaches to all that answer. `Err`: none does, and why the first does not; of others that do not a line says so,
+    /// Attaches to all that answer. `Err`: none does, and why the first does not; of each other that does not, a line says so,
     /// and they are looked for again ([`Engines::attach_again`]).
     pub fn attach(names: &[String], placement: Placement) -> Result<Engines, String> {
         let answers = ask_all(names);
@@ -100,19 +100,19 @@ impl Engines {
         self
     }
 
-    /// The sessions, each at its engine's place.
+    /// The sessions, by [`EngineIndex`].
     #[must_use]
     pub fn sessions(&self) -> &[&'static Session] {
         &self.sessions
     }
 
-    /// That with one of them.
+    /// The session with one of the engines.
     pub fn session(&self, place: EngineIndex) -> Result<&'static Session, Errno> {
         let session = self.sessions.get(place.index()).copied();
         session.ok_or(Errno::NETDOWN)
     }
 
-    /// The place of a session.
+    /// The index of a session's engine.
     #[must_use]
     pub fn place_of(&self, session: &Session) -> EngineIndex {
         let mut sessions = self.sessions.iter();
@@ -385,7 +385,7 @@ fn first_reason(answers: &[Answer<'_>]) -> Option<String> {
     reasons.map(|reasons| reasons.into_iter().next().unwrap_or_default())
 }
 
-/// Whether another engine may be able to what this one was not: it is gone or full, or has no way there.
+/// Whether another engine may succeed where this one failed: it is gone or full, or has no way there.
 fn is_the_engines(error: Errno) -> bool {
     is_refusal(error) || error == Errno::ADDRNOTAVAIL
 }
@@ -406,7 +406,7 @@ pub fn is_refusal(error: Errno) -> bool {
     .contains(&error)
 }
 
-/// Whether the kernel may be able to what the engines were not. Where the destination is on this host it has other
+/// Whether the kernel may succeed where the engines failed. Where the destination is on this host it has other
 /// listeners, and says itself that there is none.
 #[must_use]
 pub fn is_for_the_kernel(error: Errno, destination: SocketAddr, all: &AllNetworks) -> bool {

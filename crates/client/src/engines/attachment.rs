@@ -29,7 +29,7 @@ const NAP: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000,
 };
-/// How long a data call waits for room in a ring before it says would-block: 64 yields and this many
+/// How long a data call waits for free space in a ring before it says would-block: 64 yields and this many
 /// naps are a few milliseconds, far beyond what an engine that runs needs.
 const NAPS: u32 = 20;
 /// Calls that find nothing between two looks at whether the engine lives.
@@ -55,13 +55,13 @@ pub struct Attachment {
     pub completions: Mutex<Consumer<Completion>>,
     /// Held from taking completions until everybody is told of them; see `reap`. Before `completions`.
     pub telling: Mutex<()>,
-    /// Commands whose completion somebody awaits.
+    /// Commands whose completion a thread awaits.
     pub calls: Calls,
     /// Held while a question is asked and its answer read.
     pub asking: Mutex<()>,
     /// Threads that sleep.
     pub sleepers: Sleepers,
-    /// The word that says so.
+    /// The word in the region that tells the engine that they sleep.
     pub program_word: SleepWord,
     program_bell: PrivateFd,
     engine_word: SleepWord,
@@ -147,7 +147,7 @@ impl Attachment {
         hostif::sync::doorbell::drain_program(self.program_bell.as_fd());
     }
 
-    /// Waits a moment for room in a ring; EAGAIN when the engine does not empty it.
+    /// Waits a moment for free space in a ring; EAGAIN when the engine does not empty it.
     pub fn await_room<T: Descriptor>(&self, ring: &Producer<T>) -> Result<(), Errno> {
         let mut tries = 0;
         loop {
@@ -162,7 +162,7 @@ impl Attachment {
         }
     }
 
-    /// Places a descriptor, waiting for room as long as the engine lives. Does not ring.
+    /// Places a descriptor, waiting for free space as long as the engine lives. Does not ring.
     pub fn push<T: Descriptor>(&self, ring: &Producer<T>, item: &T) -> Result<(), Errno> {
         let mut tries = 0;
         loop {

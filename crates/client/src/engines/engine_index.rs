@@ -1,10 +1,10 @@
-//! The place of an engine among those of the process, and sets of places.
+//! The index of an engine among those of the process, and sets of indexes.
 
 use hostif::ENGINES_MAX;
 
 use crate::engines::route::Claim;
 
-/// The place of an engine among those of the process.
+/// The index of an engine among those of the process, in the order of their priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EngineIndex(pub(super) u8);
 
@@ -86,7 +86,7 @@ impl Candidates {
             .filter(move |place| self.has(*place))
     }
 
-    /// In the order of their priority, but from one on, round.
+    /// In the order of their priority, but from number `turn` on, and then from the first.
     pub(crate) fn from(self, turn: u32) -> impl Iterator<Item = EngineIndex> {
         let count = self.0.count_ones().max(1);
         let first = usize::try_from(turn % count).unwrap_or(0);

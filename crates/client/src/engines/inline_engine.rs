@@ -2,8 +2,8 @@
 //!
 //! Whoever starts such an engine registers it here. Then a thread that waits spins by running the engine,
 //! sleeps on the engine's device, and whoever has left a note runs the engine instead of ringing it. Handlers
-//! of signals wait meanwhile (`signal_deferral.rs`); a spin ends when one does. What a turn does, and who turns when
-//! nobody waits, is the engine's affair.
+//! of signals wait meanwhile (`signal_deferral.rs`); a spin ends when one does. What a poll does, and who polls when
+//! nobody waits, the engine decides.
 
 use std::io::IoSliceMut;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub use crate::threads::signal_deferral::{SignalDeferral, defer};
 pub trait InlineEngine: Send + Sync {
     /// Runs the engine once, unless another thread is at it.
     fn poll(&self);
-    /// As `turn`; what arrives on that socket of the session, at stream offset `start` and directly behind it, may be
+    /// As `poll`; what arrives on that socket of the session, at stream offset `start` and directly behind it, may be
     /// placed in what follows the first `skipped` bytes of `slices`, and is then consumed: how much that was. `None`:
     /// another thread is at it.
     fn poll_into(
@@ -35,9 +35,9 @@ pub trait InlineEngine: Send + Sync {
     /// A note was left: runs the engine, or knows that another thread will. False: the engine has ended.
     fn notify(&self) -> bool;
     /// As `notify`, of a note of a few bytes to be sent on that socket: where others follow at once they may share
-    /// a turn.
+    /// a poll.
     fn notify_small(&self, socket: SocketId) -> bool;
-    /// The program calls for anything but to send a little more: what waits for that is sent.
+    /// The program makes any other call than a small send: small sends that were held back leave.
     fn flush_small(&self);
     /// Answers a request of one of this process's sessions, as over its control channel. `None`: the engine has
     /// ended, or knows no such session. The descriptors become the engine's.
@@ -94,13 +94,13 @@ pub fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Takes turns for a thread that lends its buffer meanwhile.
+/// Polls for a thread in whose buffer the engine may place what arrives.
 pub(crate) trait DirectReceive {
-    /// One turn, with the thread's signals held back.
+    /// Polls once, with the thread's signals held back.
     fn poll(&self, inline_engine: &dyn InlineEngine);
 }
 
-/// One turn.
+/// Polls once.
 pub(crate) fn poll(inline_engine: &dyn InlineEngine, direct_receive: Option<&dyn DirectReceive>) {
     let _deferral = SignalDeferral::begin();
     match direct_receive {
@@ -127,7 +127,7 @@ pub(crate) fn notify_small(socket: SocketId) -> bool {
     inline_engine.notify_small(socket)
 }
 
-/// Sends what waits for more of its kind.
+/// Sends the small sends that were held back.
 pub(crate) fn flush_small() {
     if let Some(inline_engine) = current() {
         let _deferral = SignalDeferral::begin();

@@ -9,7 +9,7 @@ use hostif::control::SocketKinds;
 use crate::engines::engine_index::{Candidates, EngineIndex};
 use crate::engines::route::{self, EngineNetworks, Owner};
 
-/// What the engines of the process own, each at its place.
+/// What the engines of the process own, by [`EngineIndex`].
 pub type AllNetworks = [Arc<EngineNetworks>];
 
 /// Who has a local address, of the kernel (`None`) and all engines.

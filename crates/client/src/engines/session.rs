@@ -36,7 +36,7 @@ use crate::lock::lock;
 use crate::private::PrivateFd;
 use crate::sys::StaticSlot;
 
-/// A socket that an engine has made or shown, as far as its name and its place.
+/// A socket that an engine has made or shown, its name and where its header lies.
 pub(crate) struct Opened {
     /// The engine's name for it.
     pub id: SocketId,
@@ -95,7 +95,7 @@ impl Session {
         }))
     }
 
-    /// Uses an attachment to the first core, and those that will come beside it, from now on.
+    /// Uses an attachment to the first core, and from now on those to other cores that follow.
     pub(crate) fn adopt(&self, (main, steering): (Attachment, Steering)) -> &'static Attachments {
         let main = self.keep(main);
         let all: &'static Attachments = Box::leak(Box::new(Attachments::new(main, steering)));

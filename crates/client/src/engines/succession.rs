@@ -11,7 +11,7 @@ use rustix::process::Pid;
 
 /// How long an engine may take to answer, and how long to end: longer than it gives itself.
 const PATIENCE: Duration = Duration::from_millis(1_500);
-/// Its descriptors are closed one after the other: the channel may be so much earlier than its names.
+/// Its descriptors are closed one after the other: the channel may be closed so much earlier than its names.
 const LAST_DESCRIPTORS: Duration = Duration::from_millis(200);
 /// As long as the kernel is seen to end the process: on a busy machine each packet socket may take it tens of milliseconds.
 const EXIT: Duration = Duration::from_secs(5);
@@ -21,9 +21,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// What is to be expected of an engine's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Succession {
-    /// Nobody has it, or nobody any more, or another since; whoever finds it taken asks again.
+    /// No engine has it, or the one that had it has ended; a caller that finds it taken asks again.
     Free,
-    /// An engine serves there, and this one had better use it.
+    /// An engine serves there, and the program should use it.
     Serves,
     /// As `Serves`; it was left behind, and has not got rid of what it has to send.
     Unfinished,
@@ -97,7 +97,7 @@ fn answer(channel: &OwnedFd) -> Result<Option<Reply>, Errno> {
         .map_err(|_| Errno::PROTO)
 }
 
-/// Until the process at the channel's other end listens no more at that name. Who listens there instead is to be asked anew.
+/// Until the process at the channel's other end listens no more at that name. Another engine there is to be asked again.
 fn wait_for_end(name: &str, channel: &OwnedFd) -> Succession {
     let ended = listening_process(channel);
     let start = Instant::now();

@@ -3,7 +3,7 @@
 //! somebody sleeps.
 //!
 //! Nothing else of a socket changes: errors, ends and urgent data come by the engine as ever. What was sent by segments
-//! before and after a byte channel is told apart by stream positions; see there.
+//! before and after a byte channel is told from what it carries by stream positions; see `hostif::byte_channel`.
 
 use std::io::IoSlice;
 
@@ -18,7 +18,7 @@ use crate::socket::{LockGuard, Socket};
 use crate::tcp::socket::TcpSocket;
 use crate::wait::look;
 
-/// Of a long write or read the other side hears piece by piece, so that it works meanwhile.
+/// Of a long write or read the other side hears piece by piece, so that both sides work at the same time.
 pub(crate) const PIECE_BYTES: usize = 32 * 1024;
 /// What a receiver is taken to hold beside the sender's SO_SNDBUF.
 const RECEIVER_BYTES: u64 = 64 * 1024;
@@ -107,15 +107,15 @@ impl TcpSocket {
             && self.byte_channel_bytes() > 0
     }
 
-    /// Somebody is about to sleep, or wants to hear of every event: the next bytes in the byte channel are to be told of. To
-    /// be looked at once more after this.
+    /// A thread is about to sleep, or wants to hear of every event: asks to be told of the next bytes in the byte channel,
+    /// which has to be looked at once more after this.
     pub(crate) fn await_byte_channel(&self) {
         if let Some(byte_channels) = self.meet_byte_channels() {
             byte_channels.back.byte_channel.want_bytes();
         }
     }
 
-    /// Whether what is sent now goes by the byte_channel: of that, how much may be and how much is used.
+    /// Bytes that the byte channel may hold, and bytes in it; `None`: what is sent now goes by segments.
     pub(crate) fn byte_channel_use(&self) -> Option<(u64, u64)> {
         let byte_channels = self.byte_channels()?;
         let header = self.header();
@@ -144,8 +144,8 @@ impl TcpSocket {
         most.min(u64::from(send) + RECEIVER_BYTES)
     }
 
-    /// Whether the byte channel has room as poll(2) understands it; `None`: what is sent goes by segments. Where it has not,
-    /// the local peer is asked to tell, unless the thread is going to look again and again.
+    /// Whether the byte channel is writable as poll(2) understands it; `None`: what is sent goes by segments. Where it has not,
+    /// the local peer is asked to tell of free space, unless the thread is going to look again and again.
     pub(crate) fn is_byte_channel_writable(&self) -> Option<bool> {
         let (capacity, used) = self.byte_channel_use()?;
         // As `hostif::window::is_writable`.
@@ -198,7 +198,7 @@ impl TcpSocket {
         Ok(Some(done))
     }
 
-    /// Room in the byte channel; `None`: what is sent goes by segments from now on, or still does.
+    /// Free space in the byte channel; `None`: what is sent goes by segments from now on, or still does.
     pub(crate) fn byte_channel_room(
         &self,
         mode: WriteMode,
@@ -260,7 +260,7 @@ impl TcpSocket {
         self.session().post(self.id(), Op::TellLane(news))
     }
 
-    /// The local peer has written what cannot be.
+    /// The local peer has written a position that cannot be.
     pub(crate) fn on_byte_channel_nonsense(&self) -> Errno {
         let _ = self.tell_byte_channel(LaneNews::Nonsense);
         Errno::CONNRESET

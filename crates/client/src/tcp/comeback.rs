@@ -52,7 +52,7 @@ impl TcpSocket {
         self.missed().next().is_some()
     }
 
-    /// The sessions with them.
+    /// The sessions with the engines that are missed.
     fn missed(&self) -> impl Iterator<Item = &'static Session> {
         let is_lost = self.takes_part_in_listening() && !self.is_closed();
         let parts = self.all_parts().filter(move |_| is_lost);

@@ -1,4 +1,4 @@
-//! Listening on an engine of several cores, or on several engines: the socket has another on each other core,
+//! Listening on an engine of several cores, or on several engines: the socket has one more on each other core,
 //! and what they have adds up. Connections of a listener arrive wherever their addresses and ports are steered to.
 
 use core::sync::atomic::Ordering;
@@ -153,7 +153,7 @@ impl TcpSocket {
         self.per_core.get().is_some() && self.all_parts().any(|part| !part.is_reset())
     }
 
-    /// More per-core sockets, on an engine that has come.
+    /// More per-core sockets, on an engine that was started again.
     pub(crate) fn add_per_core(&self, sockets: Vec<Arc<TcpSocket>>) {
         let mut per_core = PerCore::new(sockets);
         let mut place = &self.per_core;

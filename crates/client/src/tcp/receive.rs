@@ -137,8 +137,8 @@ impl TcpSocket {
         Ok(bytes)
     }
 
-    /// Lends what is there, `max` bytes of it at most, as it lies in the window; `None` is the end of the stream.
-    /// Errors as of `try_recv`. Holds the socket's receive lock. Counted as copied by nobody.
+    /// The bytes that are there, `max` at most, as they lie in the window; `None` is the end of the stream.
+    /// Errors as of `try_recv`. Holds the socket's receive lock. Does not count as a copy.
     pub fn borrow(&self, max: usize) -> Result<Option<ReceivedBytes<'_>>, Errno> {
         let arrived = match self.arrived(Use::Keeps)? {
             Some(arrived) if arrived.available > 0 => Some(arrived),
@@ -384,7 +384,7 @@ impl Arrived<'_> {
     }
 }
 
-/// Bytes of a receive window or a byte channel, lent to the program. They stay there unless they are consumed.
+/// Bytes of a receive window or a byte channel, which the program reads in place. They stay there unless they are consumed.
 pub struct ReceivedBytes<'a> {
     arrived: Arrived<'a>,
     len: usize,
@@ -424,7 +424,7 @@ impl ReceivedBytes<'_> {
         self.arrived.in_place = false;
     }
 
-    /// The first `bytes` of them are done with, and their place is free again; returns how many.
+    /// The first `bytes` of them are done with, and the window has their space again; returns how many.
     pub fn consume(mut self, bytes: usize) -> Result<usize, Errno> {
         let bytes = bytes.min(self.len);
         self.arrived.consume(bytes)?;

@@ -30,7 +30,7 @@ struct FreeSpace<'a> {
     mode: WriteMode,
     /// The program makes the bytes where they lie.
     in_place: bool,
-    /// What of the way of the last byte it wants to hear the time of: bits of [`hostif::stamp`].
+    /// Which times of the last byte the program asks for: bits of [`hostif::stamp`].
     stamps: u8,
     bell: Doorbell,
 }
@@ -41,12 +41,12 @@ pub enum Doorbell {
     /// At once.
     #[default]
     Now,
-    /// When the caller calls [`Session::ring`](crate::Session::ring): for several calls in one go.
+    /// When the caller calls [`Session::ring`](crate::Session::ring): for several calls together.
     Later,
 }
 
 impl TcpSocket {
-    /// Sends what fits now and returns how many bytes that was. EAGAIN: no room, or still connecting;
+    /// Sends what fits now and returns how many bytes that was. EAGAIN: the window is full, or still connecting;
     /// EPIPE: nothing can be sent (any more); else the pending error.
     pub fn try_send(&self, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
         self.try_send_as(slices, WriteMode::Plain)
@@ -68,7 +68,7 @@ impl TcpSocket {
         self.send_stamped(slices, (mode, 0), bell)
     }
 
-    /// As `try_send_as`, for a program that wants to hear when the last byte leaves (bits of [`hostif::stamp`]). Where not
+    /// As `try_send_as`, for a program that asks when the last byte leaves (bits of [`hostif::stamp`]). Where not
     /// all of it fits, and for what goes to a local peer, [`TcpSocket::stamp_written`] asks for that.
     pub fn try_send_stamped(
         &self,
@@ -118,7 +118,7 @@ impl TcpSocket {
         Ok(done)
     }
 
-    /// Sends up to `max` bytes of a shared file from `offset`, as far as there is room, and returns how
+    /// Sends up to `max` bytes of a shared file from `offset`, as far as the window has space, and returns how
     /// many. They are read when they leave, so they must be there until they are acknowledged. Errors
     /// as of `try_send`; ESTALE: the file was shared with another engine, or by the parent process, or the engine does
     /// not see the bytes of this connection.
@@ -141,7 +141,7 @@ impl TcpSocket {
         Ok(bytes)
     }
 
-    /// FreeSpace in the send window to be filled in place, at most `max` bytes of it and no more than one
+    /// Free space of the send window, to be filled in place: at most `max` bytes of it and no more than one
     /// chunk (for sendfile). Errors as of `try_send`. Holds the socket's send lock.
     pub fn send_space(&self, max: usize) -> Result<SendSpace<'_>, Errno> {
         let max = max.min(CHUNK_BYTES);
@@ -155,7 +155,7 @@ impl TcpSocket {
         })
     }
 
-    /// As `send_space`, for a program that makes its bytes there: as much as there is room for. Nothing of it is
+    /// As `send_space`, for a program that makes its bytes there: up to `max` bytes of free space. Nothing of it is
     /// copied, and the engine counts it so.
     pub fn reserve(&self, max: usize) -> Result<SendSpace<'_>, Errno> {
         if let Some(room) = self.byte_channel_space(max)? {
@@ -250,7 +250,7 @@ fn room_below(limit: u64, unsent: u64) -> usize {
 }
 
 impl FreeSpace<'_> {
-    /// Tells the engine of bytes `from` to `to` of this room, if any.
+    /// Tells the engine of bytes `from` to `to` of this space, if any.
     fn tell(&self, from: usize, to: usize, source: Option<FileSource>) -> Result<(), Errno> {
         self.tell_as(from, to, source, (self.mode, self.stamps))
     }
@@ -301,7 +301,7 @@ impl FreeSpace<'_> {
     }
 }
 
-/// FreeSpace in a send window, or in a byte channel to a local peer. Nothing is sent unless it is committed.
+/// Free space in a send window, or in a byte channel to a local peer. Nothing is sent unless it is committed.
 pub struct SendSpace<'a> {
     room: Space<'a>,
 }

@@ -1,11 +1,11 @@
-//! Signals for events of a socket (fcntl(2), F_SETOWN): while a thread waits for data nobody is signalled of it.
+//! Signals for events of a socket (fcntl(2), F_SETOWN): while a thread waits for data no signal is sent for it.
 
 use hostif::header::AWAITS_DATA;
 
 use crate::socket::Socket;
 use crate::tcp::socket::TcpSocket;
 
-/// While it lives nobody is signalled of data: a thread waits for it.
+/// While it lives no signal is sent for data: a thread waits for it.
 pub struct AwaitsData<'a>(&'a TcpSocket);
 
 impl Drop for AwaitsData<'_> {

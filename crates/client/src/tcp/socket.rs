@@ -32,7 +32,7 @@ pub struct TcpSocket {
     spans: OnceLock<(WindowSpan, WindowSpan)>,
     /// Of a connection to a local peer: its byte channels, once this process has looked at them.
     pub(crate) byte_channels: OnceLock<ByteChannels>,
-    /// Of a listener: its like on the engine's other cores.
+    /// Of a listener: its sockets on the engine's other cores.
     pub(crate) per_core: OnceLock<Box<PerCore>>,
     /// Of a listener: where.
     pub(crate) listens_at: OnceLock<SocketAddr>,
@@ -88,7 +88,7 @@ impl TcpSocket {
         Some(*self.spans.get_or_init(|| (send, receive)))
     }
 
-    /// This process has no room for the connection's windows: the connection is over, and what to raise is said.
+    /// This process cannot map the connection's windows: the connection is over, and what to raise is said.
     #[cold]
     fn on_unmapped(&self, error: &RegionError) {
         if self.set_lost() {
@@ -138,7 +138,7 @@ impl TcpSocket {
         })
     }
 
-    /// Bytes written and not acknowledged, with our FIN (SIOCOUTQ): the engine is asked where it may have more to say than it has told.
+    /// Bytes written and not acknowledged, with our FIN (SIOCOUTQ): the engine is asked where the header may be behind.
     #[must_use]
     pub fn unacknowledged_now(&self) -> usize {
         let told = self.unacknowledged_bytes();
@@ -160,7 +160,7 @@ impl TcpSocket {
         Ok(CongestionFigures::from_words(&words))
     }
 
-    /// Whether it ends with this process's hold: no other process has it, and no descriptor of it is where no engine sees it.
+    /// Whether it ends with this process's hold: no other process has it, nor a descriptor that the engine does not see.
     pub fn is_held_alone(&self) -> bool {
         let what = Query::Holders;
         self.core().call(Op::Query { what }) == Ok(1)

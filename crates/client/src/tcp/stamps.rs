@@ -16,7 +16,7 @@ impl TcpSocket {
         self.set_option(SocketOption::Stamp, stamp::pack(self.sent_end(), stamps))
     }
 
-    /// How many bytes the program has sent, by whatever way.
+    /// How many bytes the program has sent, by segments or by a byte channel.
     #[must_use]
     pub fn sent_end(&self) -> u64 {
         let header = self.header();

@@ -4,7 +4,7 @@
 use crate::tcp::receive::ReceivedBytes;
 use crate::tcp::send::SendSpace;
 
-/// The bytes of a window that are lent to the program.
+/// The bytes of a window that the program reads in place.
 pub fn received<'a>(bytes: &'a ReceivedBytes<'_>) -> [&'a [u8]; 2] {
     bytes.spans().map(|(start, len)| {
         // SAFETY: the span lies in the mapped window, which the socket keeps mapped as long as `bytes` borrows
@@ -15,7 +15,7 @@ pub fn received<'a>(bytes: &'a ReceivedBytes<'_>) -> [&'a [u8]; 2] {
     })
 }
 
-/// The room in a window that the program fills.
+/// The free space of a window that the program fills.
 pub fn reserved<'a>(space: &'a mut SendSpace<'_>) -> [&'a mut [u8]; 2] {
     space.spans().map(|(start, len)| {
         // SAFETY: the span lies in the mapped window, which the socket keeps mapped as long as `space` borrows

@@ -1,4 +1,4 @@
-//! Urgent data as a program sees it: one byte of the stream, apart from the others unless the program
+//! Urgent data as a program sees it: one byte of the stream, outside of it unless the program
 //! wants it in line (RFC 6093, `tcp_recv_urg` and `tcp_check_urg` of Linux).
 //!
 //! The byte stays at its place in the receive window. The engine says where the last one ends, the header

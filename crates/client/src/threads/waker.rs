@@ -30,7 +30,7 @@ impl Waker {
         Ok(Waker::with(Some(bell)))
     }
 
-    /// One that wakes nobody.
+    /// A waker without an eventfd.
     pub fn silent() -> Arc<Waker> {
         Waker::with(None)
     }
@@ -44,7 +44,7 @@ impl Waker {
         })
     }
 
-    /// Whether it is such a one.
+    /// Whether it has no eventfd.
     pub fn is_silent(&self) -> bool {
         self.bell.is_none()
     }
@@ -58,7 +58,7 @@ impl Waker {
         }
     }
 
-    /// Sleeper: back to work. Everything that was published before a `wake` is visible after this.
+    /// For the sleeper, after its sleep. Everything that was published before a `wake` is visible after this.
     pub fn on_awake(&self) {
         self.state.swap(AWAKE, Ordering::AcqRel);
     }

@@ -33,7 +33,7 @@ pub struct SentStamp {
     pub family: Family,
 }
 
-/// Control messages for a receiving call, as far as there is room.
+/// Control messages for a receiving call, as far as its buffer goes.
 pub struct Control {
     bytes: Vec<u8>,
     room: usize,
@@ -42,7 +42,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// With room for so many bytes.
+    /// For a buffer of `room` bytes.
     #[must_use]
     pub fn new(room: usize) -> Control {
         Control {
@@ -58,7 +58,7 @@ impl Control {
         &self.bytes
     }
 
-    /// As `put_cmsg`: what does not fit is cut, a header without room is left out.
+    /// As `put_cmsg`: what does not fit is cut, a header that does not fit is left out.
     fn put(&mut self, level: i32, kind: i32, data: &[u8]) {
         let left = self.room - self.bytes.len();
         if left < HEADER_BYTES {

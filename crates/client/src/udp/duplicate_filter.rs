@@ -1,4 +1,4 @@
-//! What the backing socket must not hear because the engine hears it too: both stacks receive what is for
+//! What the backing socket must not receive because the engine hears it too: both stacks receive what is for
 //! everybody on the engine's link, and for groups there, and the program shall get it once.
 //!
 //! A socket filter (socket(7), SO_ATTACH_FILTER) on the backing socket of a socket on ANY. What this host
@@ -69,7 +69,7 @@ fn links(all: &[Arc<EngineNetworks>]) -> Vec<EngineNetworks> {
     links
 }
 
-/// Holds back what reaches everybody on a link, and groups there; every way through it ends.
+/// Holds back what reaches everybody on a link, and groups there; every path through the filter ends with a verdict.
 fn for_many(networks: &EngineNetworks, hears_groups: bool) -> Vec<Instruction> {
     let groups = if hears_groups { ACCEPT } else { REJECT };
     // RFC 4291 §2.7.

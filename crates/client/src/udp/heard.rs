@@ -1,4 +1,4 @@
-//! By which stack a UDP socket that hears on several answers whom. Whoever spoke first is answered by the stack that it
+//! By which stack a UDP socket that receives on several answers a peer. Whoever spoke first is answered by the stack that it
 //! was last heard on: from the address that was asked, which is all that a peer listens to whose socket is connected. To
 //! whom the program spoke first the routes lead, whatever they were before.
 //!

@@ -77,7 +77,7 @@ pub struct SendAncillary {
     pub whole: bool,
     /// UDP_SEGMENT.
     pub segment_bytes: Option<u16>,
-    /// What of its way is to be told, and how it is called then.
+    /// Which times of sending are asked for, and under which key they are reported.
     pub stamps: StampWishes,
 }
 

@@ -23,7 +23,7 @@ pub struct Delivered<T> {
     pub record: T,
     /// Bytes copied.
     pub copied: usize,
-    /// Some had no room (MSG_TRUNC).
+    /// Some did not fit (MSG_TRUNC).
     pub is_cut: bool,
 }
 
@@ -131,11 +131,11 @@ impl DatagramReceiver<'_> {
         Ok(Some(record))
     }
 
-    /// Copies the next datagram out, as far as there is room for it; `None`: there is none. With `peek`
+    /// Copies the next datagram out, as far as `slices` go; `None`: there is none. With `peek`
     /// it stays.
     ///
     /// # Errors
-    /// EPROTO: somebody spoiled the ring.
+    /// EPROTO: another holder has damaged the ring.
     pub fn next(
         &mut self,
         slices: &mut [IoSliceMut<'_>],
@@ -156,7 +156,7 @@ impl DatagramReceiver<'_> {
     /// at so ends: of that, empty datagrams are passed over too (`__skb_try_recv_from_queue`).
     ///
     /// # Errors
-    /// EPROTO: somebody spoiled the ring.
+    /// EPROTO: another holder has damaged the ring.
     pub fn look_from(
         &self,
         offset: u64,

@@ -44,7 +44,7 @@ impl DatagramSender<'_> {
     /// Writes one datagram; its length is that of `slices`. Returns how long that is.
     ///
     /// # Errors
-    /// EAGAIN: no room now; EMSGSIZE: never.
+    /// EAGAIN: the ring is full; EMSGSIZE: it never fits.
     pub fn push(&mut self, record: &Outgoing, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
         let len: usize = slices.iter().map(|slice| slice.len()).sum();
         let short = u32::try_from(len).ok().filter(|len| *len <= PAYLOAD_MAX);

@@ -2,7 +2,7 @@
 //! epoll(7), or on this descriptor alone.
 //!
 //! Behind it stand the doorbells and control channels of all cores, and a bell of its own: another thread of the
-//! program may take the news that the engine rang for, and then tells through [`NotifySender`]. The order of things is
+//! program may take the news that the engine rang for, and then says so by [`NotifySender`]. The order of the steps is
 //! that of `wait`: arm, look at the sockets, sleep, disarm, look again. While it is not armed nobody rings.
 
 use core::sync::atomic::{AtomicBool, Ordering};

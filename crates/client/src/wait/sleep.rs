@@ -34,7 +34,7 @@ pub struct Sleep<'a> {
     pub deadline: Option<Instant>,
     /// Whether a signal's handler and a cancellation end it (`signal_deferral.rs`).
     pub is_interruptible: bool,
-    /// Lends its buffer while it takes turns of an engine inside this process.
+    /// Polls an engine inside this process with the thread's buffer passed.
     pub(crate) direct_receive: Option<&'a dyn DirectReceive>,
 }
 

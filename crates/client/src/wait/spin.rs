@@ -7,7 +7,7 @@ use crate::engines::inline_engine::{DirectReceive, InlineEngine, poll};
 use crate::sys;
 use crate::threads::signal_deferral::{SignalDeferral, SignalMask};
 
-/// Turns between two looks at the clock and, where the sleep has a mask of its own, at pending signals: about a
+/// Polls between two looks at the clock and, where the sleep has a mask of its own, at pending signals: about a
 /// microsecond.
 const TURNS_PER_LOOK: u32 = 8;
 
@@ -22,7 +22,7 @@ pub(crate) enum Spun {
     Disturbed,
 }
 
-/// Spins by turning until `is_over`, which is asked before each turn (false) and after it, or the budget is spent. `mask`: signals that the sleep afterwards
+/// Spins by polling until `is_over`, which is asked before each poll (false) and after it, or the budget is spent. `mask`: signals that the sleep afterwards
 /// would let in besides those that the thread does not block.
 pub(crate) fn spin(
     inline_engine: &dyn InlineEngine,

@@ -65,7 +65,7 @@ impl<'a> EngineWait<'a> {
 }
 
 /// Says to every core, new ones too, that somebody is about to sleep who wants to hear of it, and takes what is there
-/// already. Bit n of `entered`: core n has counted him.
+/// already. Bit n of `entered`: core n has counted the thread.
 pub(super) fn announce(session: &Session, all: &Attachments, entered: &mut u64) {
     for attachment in all.iter() {
         let bit = 1 << attachment.core;
@@ -229,7 +229,7 @@ impl<'a> WaitSet<'a> {
             Watch::Nothing => return self.poll_once(waker, sleep, None),
         };
         let result = self.poll_once(waker, sleep, Some(device));
-        // What the turn brings is reaped by this thread right after it, which then also wakes the others:
+        // What the poll brings is reaped by this thread right after it, which then also wakes the others:
         // nobody has to ring meanwhile.
         for engine_wait in self.iter() {
             for attachment in engine_wait.all.iter() {

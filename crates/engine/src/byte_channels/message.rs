@@ -1,5 +1,5 @@
 //! What engines of one host say to each other of their connections' byte channels, as the bytes of a note. What cannot be parsed
-//! is not message.
+//! is no message.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,7 +8,7 @@ use nic::{CONTROL_MESSAGE_BYTES, ControlMessage};
 
 const OFFER: u8 = 1;
 const NEWS: u8 = 2;
-/// An address and a port.
+/// Bytes of an address and a port.
 const END_BYTES: usize = 18;
 const ENDS_AT: usize = 8;
 const _: () = assert!(ENDS_AT + 2 * END_BYTES <= CONTROL_MESSAGE_BYTES);
@@ -20,16 +20,16 @@ pub enum ChannelMessage {
     Offer {
         /// The slot.
         slot: u32,
-        /// The end of who says so.
+        /// The end of the engine that offers.
         acceptor: SocketAddr,
         /// The other end.
         opener: SocketAddr,
     },
-    /// The connection with this slot has news for who waits.
+    /// The connection with this slot has news for a program that waits.
     News {
         /// The slot.
         slot: u32,
-        /// Which.
+        /// What the news is.
         news: LaneNews,
     },
 }
@@ -75,7 +75,7 @@ impl ChannelMessage {
         note
     }
 
-    /// What a note says.
+    /// Reads a note; `None`: it is no such message.
     pub fn parse(note: &ControlMessage) -> Option<Self> {
         let [kind, small, _, _, a, b, c, d, ..] = *note;
         let slot = u32::from_le_bytes([a, b, c, d]);

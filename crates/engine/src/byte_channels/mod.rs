@@ -1,5 +1,5 @@
 //! Connections to neighbours whose bytes pass through memory that both programs map (`hostif::byte_channel`), not as segments.
-//! Handshake, FIN, RST, urgent data, options, timers stay the stack's; here is who gets which slot, and what
+//! Handshake, FIN, RST, urgent data, options, timers stay the stack's; here is decided who gets which slot, and what
 //! one side's program has to be told of the other's. Why: docs/decisions/0039-bytes-between-neighbours.md.
 //!
 //! The side that accepted offers a slot, in a note to the neighbour, which takes it where the connection stands. Each
@@ -59,7 +59,7 @@ impl ByteChannels {
             .find(|one| one.neighbour == neighbour)
     }
 
-    /// Bytes that a socket has sent and received through memory so far, as both sides say.
+    /// Bytes that a socket has sent and received through memory so far, as the headers of both sides say.
     pub fn passed(&self, sockets: &Sockets, row: u32) -> Option<(u64, u64)> {
         let name = sockets.slot(row)?;
         let mut regions = self.regions.iter();
@@ -68,7 +68,7 @@ impl ByteChannels {
         Some((out.byte_channel.told(), back.byte_channel.told()))
     }
 
-    /// Whether notes wait for room.
+    /// Whether notes wait for space on the wire.
     pub fn has_backlog(&self) -> bool {
         !self.unsent.is_empty()
     }
@@ -90,7 +90,7 @@ impl ByteChannels {
 }
 
 impl ByteChannels {
-    /// Everything about byte channels that a turn has to do. Returns how much that was.
+    /// Everything about byte channels that a poll has to do. Returns how much that was.
     pub(crate) fn poll(
         &mut self,
         now: Instant,
@@ -298,7 +298,7 @@ impl ByteChannels {
         }
     }
 
-    /// A program speaks of its byte channels.
+    /// A program has told something of its byte channels.
     pub(crate) fn tell(
         &mut self,
         now: Instant,
@@ -337,7 +337,7 @@ impl ByteChannels {
         })
     }
 
-    /// What of a connection's stream went by its byte_channels: sent and received bytes.
+    /// Bytes of a connection's stream that went by its byte channels: sent and received.
     pub(crate) fn bytes(&self, sockets: &Sockets, row: u32) -> [u64; 2] {
         let read = |header: hostif::SocketHeader<'_>| {
             let there = header.slot().map(|name| self.channel_pairs(name));

@@ -20,12 +20,12 @@ use stack::{Protocols, Resolution};
 use std::sync::Arc;
 use tcp::Instant;
 
-/// Messages answered in one turn, so that a program that asks without pause does not keep the engine
+/// Messages answered in one poll, so that a program that asks without pause does not keep the engine
 /// from its other work.
 const MESSAGES_PER_TURN: usize = 16;
 
 impl EngineCore {
-    /// FinishedSender what came over the control channel of `slot`; its end of file ends the session.
+    /// Answers what came over the control channel of `slot`; its end of file ends the session.
     pub(crate) fn handle_control(&mut self, now: Instant, slot: usize) {
         for _ in 0..MESSAGES_PER_TURN {
             self.programs.set_owes_answer(slot, true);
@@ -70,7 +70,7 @@ impl EngineCore {
         }
     }
 
-    /// FinishedSender a request that came by no channel, of a program around this engine, whose library made the
+    /// Answers a request that came by no channel, of a program around this engine, whose library made the
     /// descriptors and needs no check; `None`: there is no such session.
     pub(crate) fn answer_session(
         &mut self,
@@ -214,7 +214,7 @@ impl EngineCore {
         Ok((Reply::Signals, vec![end]))
     }
 
-    /// What is shown of who hears on which port.
+    /// The memory that shows programs which sockets receive on which port.
     fn map_holders(&mut self) -> Answered {
         let layer = &mut self.layer;
         let file = layer.holders.map(&layer.stack, &layer.sockets)?;

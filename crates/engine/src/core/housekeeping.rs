@@ -20,7 +20,7 @@ pub struct Housekeeping {
     row: u32,
     /// What was logged of the device.
     complaints: Vec<String>,
-    /// Windows take more memory than they shall.
+    /// Windows take more memory than the limit.
     is_short: bool,
 }
 

@@ -28,7 +28,7 @@ pub struct EngineCore {
     pub(crate) config: Config,
     pub(crate) shard: Shard,
     pub(crate) programs: Programs,
-    /// Their sockets, the stack, the device.
+    /// The programs' sockets, the stack, the device.
     pub(crate) layer: SocketLayer,
     pub(crate) housekeeping: housekeeping::Housekeeping,
     pub(crate) sysctls: Sysctls,
@@ -84,7 +84,7 @@ impl EngineCore {
         })
     }
 
-    /// Moves everything forward once. Returns how much there was to do; 0: nothing. A thread may lend its buffer to what
+    /// Moves everything forward once. Returns how much there was to do; 0: nothing. A thread may pass its buffer for what
     /// arrives on one socket.
     pub fn poll(&mut self, now: Instant, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> usize {
         self.layer.set_now(now);

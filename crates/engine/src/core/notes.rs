@@ -12,7 +12,7 @@ use hostif::Written;
 use hostif::stages::{Mark, mark};
 use tcp::Instant;
 
-/// Notes taken from one session in one turn.
+/// Notes taken from one session in one poll.
 const RING_BUDGET: usize = 256;
 /// Rounds over all sessions in search of the note that another waits for.
 const ROUNDS_MAX: usize = 16;

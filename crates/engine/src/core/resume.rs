@@ -1,5 +1,5 @@
 //! A core that goes on where another process stopped, killed or replaced: programs, sockets and connections are taken up from
-//! the rows, what was being done is done once more, and every program looks at everything again.
+//! the rows, what was being done is done once more, and every program is rung to look at its sockets again.
 
 use super::EngineCore;
 use crate::programs::resume::Taken;

@@ -8,7 +8,7 @@ use hostif::{Command, Completion, Consumed, Op};
 use rustix::io::Errno;
 use tcp::Instant;
 
-/// Descriptors taken from one ring of one session in one turn.
+/// Descriptors taken from one ring of one session in one poll.
 const RING_BUDGET: usize = 256;
 
 impl EngineCore {
@@ -22,7 +22,7 @@ impl EngineCore {
             return 0;
         }
         let mut work = 0;
-        // While completions wait for room, so do commands.
+        // While completions wait for space in their ring, commands wait too.
         if self.programs.get(slot).is_some_and(Session::has_backlog) {
             self.programs.end_command(slot);
         }
@@ -207,7 +207,7 @@ impl EngineCore {
         Ok((new_row, peer))
     }
 
-    /// Drops the session's hold. Whoever calls sees to a socket that nobody holds any more.
+    /// Drops the session's hold. The caller closes a socket that no session holds any more.
     pub(crate) fn release_hold(
         &mut self,
         now: Instant,

@@ -103,7 +103,7 @@ impl EngineCore {
         ))
     }
 
-    /// The process is gone (or broke the protocol): its last words count, its locks are freed, its
+    /// The process is gone (or broke the protocol): what it wrote last counts, its locks are freed, its
     /// sockets close as the kernel would close them.
     pub(crate) fn end_session(&mut self, now: Instant, slot: usize) {
         self.drain_rings_finally(now, slot);
@@ -132,7 +132,7 @@ impl EngineCore {
         self.layer.let_orphan(now, unheld);
     }
 
-    /// Acts on what users' threads have done.
+    /// Acts on what users' threads have finished.
     pub(crate) fn take_finished(&mut self, now: Instant) -> usize {
         let mut work = 0;
         while let Some(finished) = self.programs.finished.take() {

@@ -2,7 +2,7 @@
 //! straight from the page cache. See docs/decisions/0007-sendfile-by-reference.md.
 //!
 //! Nothing here reads a mapping; what does not fit a frame's two spans is read into the window, where
-//! the program has left room for it.
+//! the program has left free space for it.
 
 use super::sys::{self, Mapping};
 use crate::programs::users::ProgramFd;

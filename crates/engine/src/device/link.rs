@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// Replies that may wait at most; more are lost, as on a full device.
 const REPLIES_MAX: usize = 256;
 
-/// Neighbours that are asked for in one turn at most.
+/// Neighbours that are asked for in one poll at most.
 const UNRESOLVED_MAX: usize = 64;
 
 /// Where a connection's send window is.
@@ -68,7 +68,7 @@ impl Link {
         Self {
             aligner,
             driver,
-            // Room for all, which costs no memory before it is used.
+            // Capacity for all, which costs no memory before it is used.
             sources: Vec::with_capacity(rows),
             tickets: Tickets::default(),
             loopback: Loopback::new(loopback),
@@ -125,7 +125,7 @@ impl Link {
         Ok(is_mapped)
     }
 
-    /// Reads bytes of a file into the window, where the program has left room for them.
+    /// Reads bytes of a file into the window, where the program has left free space for them.
     ///
     /// # Errors
     /// [`FileTooShort`].
@@ -248,7 +248,7 @@ impl Link {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IsMapped(pub bool);
 
-/// The file does not have the bytes that were promised.
+/// The file ends before the bytes that the program named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileTooShort;
 
@@ -266,7 +266,7 @@ fn send(
         Ok(taken) => queues.on_offered(taken == 1),
         Err(error) => {
             let is_passing = device.on_failure(error);
-            // What is lost as on a cut cable is not offered again: who waited for room would wait for ever.
+            // What is lost as on a cut cable is not offered again: whoever waits for space in the queue would wait for ever.
             if is_passing { Ok(()) } else { Err(Busy) }
         }
     }

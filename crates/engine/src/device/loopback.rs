@@ -73,7 +73,7 @@ impl Loopback {
         self.frames.is_empty()
     }
 
-    /// Sends a frame back. Its payload must not be in a mapped file.
+    /// Queues a frame to be received by this engine. Its payload must not be in a mapped file.
     pub fn push(&mut self, frame: &TxFrame<'_>) -> Result<(), Busy> {
         if self.frames.len() >= FRAMES_MAX {
             return Err(Busy);
@@ -94,7 +94,7 @@ impl Loopback {
         self.frames.pop_front()
     }
 
-    /// A frame that was dealt with: its memory serves the next.
+    /// Takes back a frame that was received: its memory serves the next.
     pub fn give_back(&mut self, frame: Vec<u8>) {
         self.spare.push(frame);
     }

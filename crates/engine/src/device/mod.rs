@@ -48,7 +48,7 @@ impl Device {
         is_passing
     }
 
-    /// It was found so. `None`: as before. What it is now, and whether it was another device until then.
+    /// Notes how it was found. What it is now, and whether it was another device until then; `None`: as before.
     pub fn on_found(&mut self, found: Presence) -> Option<(Presence, bool)> {
         self.is_doubted = false;
         let before = self.presence;
@@ -67,7 +67,7 @@ impl Device {
         Some((self.presence, before == Presence::Gone))
     }
 
-    /// Its largest packet is so long. Whether that is new.
+    /// Notes the length of its largest packet, bytes. Whether that is new.
     pub fn has_new_mtu(&mut self, mtu: u32) -> bool {
         self.mtu.replace(mtu).is_some_and(|before| before != mtu)
     }

@@ -41,7 +41,7 @@ struct Heard {
 }
 
 impl Queues {
-    /// A turn begins.
+    /// A poll begins.
     pub fn set_now(&mut self, now: Instant) {
         self.now = now;
     }
@@ -76,7 +76,7 @@ impl Queues {
         Err(Busy)
     }
 
-    /// A look, now and then: frames that came and went until now, and whether there are connections.
+    /// Called now and then: frames that came and went until now, and whether there are connections.
     pub fn look(&mut self, now: Instant, (received, sent): (u64, u64), has_connections: bool) {
         let heard = &mut self.heard;
         if received != heard.received || !has_connections || heard.at == Instant::default() {
@@ -96,7 +96,7 @@ impl Queues {
         self.lost_frames
     }
 
-    /// What is not as it should be, for people. The same words as long as it is the same.
+    /// What is wrong, as text for people; the same text as long as it is the same fault.
     pub fn complaints(&self, interface: &str) -> impl Iterator<Item = String> {
         let stopped = self.is_stopped.then(|| {
             format!(

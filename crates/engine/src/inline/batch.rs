@@ -1,16 +1,16 @@
-//! Small sends on one connection that come one right after the other share a turn, and so a frame.
+//! Small sends on one connection that come one right after the other share a poll, and so a frame.
 //!
 //! A frame is a system call of some two microseconds, however little is in it. The first sends after a wait
-//! leave at once, each with a turn of its own. A program that goes on sending on the same socket, without a wait
+//! leave at once, each with a poll of its own. A program that goes on sending on the same socket, without a wait
 //! and with little time between, has its notes held back until there are [`HELD_MAX`] of them, until the first
 //! has waited for [`GAP_US`], or until it calls for anything else. One that stops in the middle and computes is
-//! seen to by the helper, which looks every [`GUARD_US`] meanwhile. On different sockets a frame is no longer
+//! served by the helper, which looks every [`GUARD_US`] meanwhile. On different sockets a frame is no longer
 //! shared, and what waits only waits.
 //!
 //! No note is forgotten: whoever holds one back says so and then looks whether the helper is on guard, and a helper
 //! that leaves its guard says so and then looks whether a note is held (the order of `hostif::sync::doorbell`). A
-//! turn takes back what is said before it looks at the rings, by a swap: the note of whoever says so later is
-//! another turn's.
+//! poll takes back what is said before it looks at the rings, by a swap: the note of whoever says so later is
+//! another poll's.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -59,7 +59,7 @@ impl Batch {
         }
     }
 
-    /// A note of a small send on `socket` was left. `polled_us`: when a thread has last turned; `now_us`: the clock.
+    /// A note of a small send on `socket` was left. `polled_us`: when a thread has last polled; `now_us`: the clock.
     pub(super) fn offer(&self, socket: u64, polled_us: u64, now_us: impl FnOnce() -> u64) -> Offer {
         let is_next = self.socket.load(Ordering::Relaxed) == socket;
         let row = if is_next {
@@ -101,7 +101,7 @@ impl Batch {
         self.held.load(Ordering::Relaxed) != 0
     }
 
-    /// A turn begins that will find all notes there are.
+    /// A poll begins that will find all notes there are.
     pub(super) fn on_poll(&self) {
         if self.holds() {
             self.held.swap(0, Ordering::AcqRel);

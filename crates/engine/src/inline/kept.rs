@@ -11,7 +11,7 @@ use crate::start_error::StartError;
 /// How long an engine that was left behind stays without being needed.
 const PATIENCE: tcp::Duration = tcp::Duration::from_secs(1);
 
-/// The turn, in one hand: the core stands still.
+/// The poll lock, held: the core stands still.
 pub struct Kept<'a> {
     pub(super) engine: &'a Inline,
 }

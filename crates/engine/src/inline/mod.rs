@@ -1,20 +1,20 @@
 //! An engine core inside a program, run by whichever of the program's threads waits.
 //!
-//! A thread that waits, or that has left a note, takes a `turn`; one that sleeps `watch`es the device and
-//! turns when it wakes; small sends in a row share turns (`batch`). A helper thread (`help`) answers the control channels, which nobody else does, and
-//! takes turns where no thread of the program has for a millisecond: while the program computes,
-//! its peers are answered and its timers fire. While threads turn without pause the helper only looks
+//! A thread that waits, or that has left a note, calls `poll`; one that sleeps `watch`es the device and
+//! polls when it wakes; small sends in a row share polls (`batch`). A helper thread (`help`) answers the control channels, which nobody else does, and
+//! polls where no thread of the program has for a millisecond: while the program computes,
+//! its peers are answered and its timers fire. While threads poll without pause the helper only looks
 //! at the clock, less and less often: each look takes a processor from somebody for some microseconds,
 //! and once in a millisecond would be every hundredth round trip.
 //!
-//! No wake-up is lost, for three reasons. A note is found by whoever has the turn (`hostif::turns`, modelled
+//! No wake-up is lost, for three reasons. A note is found by whoever holds the poll lock (`hostif::sync::poll_lock`, modelled
 //! with loom). A frame makes the device readable, which somebody waits for: the threads that watch, or
-//! else the helper; while nobody sleeps so the device need not tell, and whoever is about to sleep has it tell again. And a helper that goes to sleep for longer publishes that first and then looks how
-//! long it may; a thread that has turned, or stops watching, looks at that afterwards and kicks it (the
+//! else the helper; while nobody sleeps so, the device need not tell, and whoever is about to sleep has it tell again. And a helper that goes to sleep for longer publishes that first and then looks how
+//! long it may; a thread that has polled, or stops watching, looks at that afterwards and kicks it (the
 //! order of `hostif::sync::doorbell`: of the two fences one comes first, so either the helper sees what the
 //! thread has done, or the thread sees that the helper sleeps).
 //!
-//! Which descriptors are whose, fork and exec are not decided here: see the shim.
+//! Who owns which descriptor, and what fork and exec do, the shim decides.
 
 mod batch;
 mod kept;
@@ -40,15 +40,15 @@ use crate::sockets::user_buffer::UserBuffer;
 use crate::start_error::StartError;
 use crate::sysctl::Sysctls;
 
-/// As long as threads turn at least this often, the helper leaves the device to them.
+/// As long as threads poll at least this often, the helper leaves the device to them.
 const TICK_US: u64 = 1_000;
-/// A thread that has just turned is likely to turn again: the helper looks by half as often as before, down
+/// A thread that has just polled is likely to poll again: the helper looks by half as often as before, down
 /// to the second of these.
 const JUST_US: u64 = 100;
 const TICK_MAX_US: u64 = 8_000;
-/// However busy the threads are, so often the helper sees to everything itself.
+/// However busy the threads are, the helper attends to control channels and housekeeping itself at least this often.
 const ATTEND_US: u64 = 250_000;
-/// Polls that one thread makes because others request them, before it lets the helper see to it.
+/// Polls that one thread makes because others request them, before it leaves them to the helper.
 const POLLS_FOR_OTHERS: u32 = 16;
 
 /// What a thread that is about to sleep waits for.
@@ -66,10 +66,10 @@ pub enum Watched {
 pub struct Inline {
     /// Who may touch `core`.
     polls: PollLock,
-    /// Locked only by whoever has the turn. Empty once the engine has ended or was left behind.
+    /// Locked only by whoever holds `polls`. Empty once the engine has ended or was left behind.
     core: Mutex<Option<CoreLoop>>,
     origin: StdInstant,
-    /// When a thread of the program last took a turn, microseconds since `origin`.
+    /// When a thread of the program last polled, microseconds since `origin`.
     polled_us: AtomicU64,
     batch: Batch,
     /// Threads that sleep on the device.
@@ -87,7 +87,7 @@ pub struct Inline {
 
 /// How the helper sleeps.
 enum Nap {
-    /// Somebody else sees to the device, for so many microseconds.
+    /// A thread polls or watches the device; for so many microseconds.
     Tick(u64),
     /// Until something happens, for so many microseconds at most; on the device too?
     Park(u64, bool),
@@ -142,7 +142,7 @@ impl Inline {
         u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Runs `work` on the core if the turn is free, and then pays what others request. `None`: it is not free,
+    /// Runs `work` on the core if the poll lock is free, and then polls as often as others request. `None`: it is not free,
     /// or the engine has ended.
     fn try_run<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
         if !self.polls.try_take() {
@@ -156,14 +156,14 @@ impl Inline {
             }
             self.run(|core| self.poll_core(core, None));
         }
-        // They request faster than one thread can pay: the helper turns as well.
+        // They request faster than one thread can poll: the helper polls as well.
         if self.polls.let_go() {
             doorbell::ring(self.kick.as_fd());
         }
         result
     }
 
-    /// Runs `work` with the turn in hand.
+    /// Runs `work` with the poll lock held.
     fn run<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
         let mut place = self.place();
         match work(place.as_mut()?) {
@@ -185,7 +185,7 @@ impl Inline {
         *place = None;
     }
 
-    /// As `try_run`, waiting for the turn.
+    /// As `try_run`, waiting for the poll lock.
     fn run_surely<T>(
         &self,
         mut work: impl FnMut(&mut CoreLoop) -> Result<T, StartError>,
@@ -223,7 +223,7 @@ impl Inline {
         Ok((now, worked))
     }
 
-    /// Polls for a thread, which may lend its buffer. False: another thread polls.
+    /// Polls for a thread, which may pass its buffer. False: another thread polls.
     fn try_poll(&self, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> bool {
         let polled = self.try_run(|core| self.poll_core(core, user_buffer));
         if let Some((now, worked)) = polled {
@@ -236,7 +236,7 @@ impl Inline {
         polled.is_some()
     }
 
-    /// A thread waits: polls, unless another thread does, and may lend its buffer to what arrives on one socket. False:
+    /// A thread waits: polls, unless another thread does, and may pass its buffer for what arrives on one socket. False:
     /// another thread polls.
     pub fn poll(&self, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> bool {
         self.batch.on_wait();
@@ -264,14 +264,14 @@ impl Inline {
         true
     }
 
-    /// A thread calls for anything else: what was held back is sent.
+    /// A thread makes any other call: the small sends that were held back leave.
     pub fn flush_small(&self) {
         if self.batch.holds() {
             self.notify(None);
         }
     }
 
-    /// FinishedSender a request of a session of the program's. `None`: the
+    /// Answers a request of a session of the program's. `None`: the
     /// engine has ended, or knows no such session.
     pub fn ask(
         &self,
@@ -353,8 +353,8 @@ impl Inline {
         }
     }
 
-    /// How long the helper may leave everything to the threads, judged by when one has turned last; `None`:
-    /// not at all. The engine has not ended, else nobody would have turned.
+    /// How long the helper may leave everything to the threads, judged by when one has polled last; `None`:
+    /// not at all. The engine has not ended, else no thread would have polled.
     fn busy_nap(&self, now_us: u64, tick_us: u64) -> Option<Nap> {
         let last_us = self.polled_us.load(Ordering::Relaxed);
         match now_us.saturating_sub(last_us) {
@@ -411,9 +411,9 @@ impl Inline {
         Ok(news)
     }
 
-    /// Takes the turn for good or until the value is dropped: across a fork, an exec, an exit. `None`: the
-    /// engine has ended, or the turn was not free within `patience`. A thread that crashes in the middle of
-    /// a turn, and ends the process from its signal handler, waits for itself.
+    /// Takes the poll lock for good or until the value is dropped: across a fork, an exec, an exit. `None`: the
+    /// engine has ended, or the poll lock was not free within `patience`. A thread that crashes in the middle of
+    /// a poll, and ends the process from its signal handler, waits for itself.
     pub fn keep(&self, patience: Duration) -> Option<Kept<'_>> {
         let start = StdInstant::now();
         while !self.ended.load(Ordering::Acquire) && start.elapsed() <= patience {
@@ -426,7 +426,7 @@ impl Inline {
     }
 }
 
-/// A turn that panics is the engine's last: nothing more is to be had from a core in the middle of one.
+/// A poll that panics is the engine's last: a core in the middle of one is not used again.
 struct EndsByPanic<'a>(&'a Inline);
 
 impl Drop for EndsByPanic<'_> {

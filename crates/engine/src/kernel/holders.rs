@@ -1,4 +1,4 @@
-//! What programs see of who hears on this engine (`hostif::holders`), so that each connection and each datagram over loopback
+//! What programs see of who receives on this engine (`hostif::holders`), so that each connection and each datagram over loopback
 //! goes where a socket hears it: to the engine or to the kernel. Made when the first program asks for it.
 //!
 //! A listener is named once it is bound, before the kernel's part of it listens: who finds it so, and not listening yet, asks
@@ -88,7 +88,7 @@ impl PortHolders {
         }
     }
 
-    /// A socket was bound, and nothing else is done with one that is but to listen.
+    /// A stream socket was bound: it is expected to listen.
     pub(crate) fn expect_listener(&mut self, stack: &Stack<'_>, sockets: &Sockets, row: u32) {
         if self.expected.len() >= EXPECTED_MAX {
             let ports: Vec<u16> = self.expected.keys().copied().collect();

@@ -27,7 +27,7 @@ const READ_INTERVAL: Duration = Duration::from_us(100_000);
 /// How often the kernel is reminded of a neighbour that is in use: it then asks who has been silent.
 const REMINDER_INTERVAL: Duration = Duration::from_secs(30);
 
-/// One core's part in it.
+/// What one core follows of the kernel, and has claimed.
 pub struct Shared {
     claims: Option<Arc<dyn Claims>>,
     kernel: Monitor,
@@ -301,7 +301,7 @@ impl Shared {
         }
     }
 
-    /// Before a socket begins to hear on `local`.
+    /// To be called before a socket begins to receive on `local`.
     pub fn claim_port(
         &mut self,
         sockets: &mut Sockets,
@@ -317,7 +317,7 @@ impl Shared {
         if !self.is_steered() {
             return match transport {
                 Transport::Tcp => self.silence_listener(sockets, row, local),
-                // The program's side sees to it: groups need care there.
+                // The program's side filters them: it knows the groups (`client/src/udp/duplicate_filter.rs`).
                 Transport::Udp => Ok(()),
             };
         }
@@ -397,7 +397,7 @@ impl Shared {
         self.holders.extend(copy.map(|fd| (local, fd)));
     }
 
-    /// The socket hears no more; its connections go on.
+    /// The socket stops receiving; its connections go on.
     pub fn leave_port(&mut self, stack: &Stack<'_>, sockets: &mut Sockets, row: u32) {
         self.hold_port(stack, sockets, row);
         let Some(claim) = sockets.companion(row).claim.take() else {
@@ -416,7 +416,7 @@ impl Shared {
             let leaves = |(_, remote): &(SocketAddr, SocketAddr)| !remote.ip().is_loopback();
             let theirs = connections.chain(time_waits).filter(of_port);
             for (local, remote) in theirs.filter(leaves) {
-                // Where there is no room the kernel will reset it, which was said.
+                // Where the claims are full the kernel will reset it, which was logged.
                 let _ = self.take(tcp_flow(local, remote));
             }
         }
@@ -447,7 +447,7 @@ impl Shared {
     /// Before the SYN of a new connection leaves that the kernel would see.
     ///
     /// # Errors
-    /// There is no room to claim it, or the kernel's socket cannot be silenced.
+    /// The claims are full, or the kernel's socket cannot be silenced.
     pub fn claim_flow(
         &self,
         sockets: &mut Sockets,
@@ -471,7 +471,7 @@ impl Shared {
             .chain(time_waits)
             .filter(|(local, remote)| !ports.contains(&local.port()) && !remote.ip().is_loopback());
         for (local, remote) in all.filter(|(_, remote)| !stack.owns_address(remote.ip())) {
-            // Where there is no room the kernel resets it, which is said.
+            // Where the claims are full the kernel resets it, which is logged.
             let _ = self.take(tcp_flow(local, remote));
         }
     }

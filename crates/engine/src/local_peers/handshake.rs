@@ -1,4 +1,4 @@
-//! How two engines of one host find each other: an abstract Unix socket for each address, a greeting, and beside it the
+//! How two engines of one host find each other: an abstract Unix socket for each address, a greeting, and with it the
 //! memory of a wire and that for the bytes of connections. See unix(7), and `hostif::control` for the packets.
 //!
 //! Abstract names belong to a network namespace, as addresses do. Anybody may take or use one, so who is at the
@@ -59,17 +59,17 @@ pub fn accept(listener: BorrowedFd<'_>) -> Option<OwnedFd> {
     Some(host_hooks::relocate_fd(stranger))
 }
 
-/// What a stranger turns out to be.
+/// Who has connected.
 pub enum PendingPeer {
     /// It has not said anything yet.
     Silent(OwnedFd),
     /// An engine with these addresses.
     Neighbour(Box<WireEnd>, OwnedFd, Vec<IpAddr>),
-    /// Nobody to talk to.
+    /// Nobody to exchange frames with.
     Nobody,
 }
 
-/// Hears a stranger's greeting.
+/// Reads the greeting of who has connected.
 pub fn hear(stranger: OwnedFd) -> PendingPeer {
     let mut received = match channel::receive(stranger.as_fd(), RecvFlags::DONTWAIT) {
         Ok(received) => received,

@@ -1,11 +1,11 @@
-//! Other engines of this host beside a device: whoever has an engine inside and an address on the same interface
+//! Other engines of this host, besides a device: a program with an engine inside and an address on the same interface
 //! is reached through shared memory instead, which both set up by themselves.
 //!
-//! A driver around another. It takes the stack's question for a hardware address (ARP, neighbour
+//! A driver around another one. It takes the stack's question for a hardware address (ARP, neighbour
 //! discovery), and asks on this host first: `handshake.rs`. An engine that answers becomes a *neighbour*: frames for its
 //! addresses go through a wire (`nic::wire`) from then on, uncut and without checksum, and the stack need not ask.
 //! When it ends, however that happens, its socket says so, and the stack gives up its connections. What a
-//! neighbour writes into the memory is checked by the wire; one that writes nonsense is a neighbour no longer. LocalPeerDriver
+//! neighbour writes into the memory is checked by the wire; one that writes nonsense is a neighbour no longer. Besides
 //! frames engines exchange notes (`notes.rs`); what they are about is `byte_channels.rs`. Why and what not: docs/decisions/0023-neighbours-on-one-host.md.
 
 mod destination;
@@ -37,7 +37,7 @@ const STRANGERS_PER_LOOK: usize = 8;
 const RING_BYTES: usize = 4 * 1024 * 1024;
 /// What neighbours have said and nobody has asked for; while there is so much nothing more is heard.
 const NOTES_MAX: usize = 256;
-/// A busy engine looks at its sockets once in so many turns.
+/// A busy engine looks at its sockets once in so many bursts.
 const BURSTS_PER_LOOK: u32 = 1024;
 /// How long frames for a neighbour whose memory is full hold up those for everybody else; then they are lost, as
 /// on a line whose queue is full. A neighbour that is about to run again takes no longer.
@@ -65,7 +65,7 @@ struct Neighbour {
     memory: Option<(OwnedFd, bool)>,
 }
 
-/// A device, and the engines beside it.
+/// A device, and the engines of this host that are reached without it.
 pub struct LocalPeerDriver<D> {
     device: D,
     /// What the names of engines on this interface begin with.
@@ -84,14 +84,14 @@ pub struct LocalPeerDriver<D> {
     /// The caller may have slept, and something may have woken it.
     slept: bool,
     bursts: u32,
-    /// The neighbour that is received from first.
+    /// The neighbour that the next burst is received from first.
     turn: usize,
-    /// What passed to and from neighbours that are gone, and what was lost beside full memory.
+    /// What passed to and from neighbours that are gone, and what was lost because their memory was full.
     past: Counters,
 }
 
 impl<D: Driver> LocalPeerDriver<D> {
-    /// `device`, on which the addresses `own` are ours, and the engines beside it that know the same `prefix`: it
+    /// `device`, on which the addresses `own` are ours, and the engines of this host that know the same `prefix`: it
     /// names the interface.
     ///
     /// # Errors
@@ -226,7 +226,7 @@ impl<D: Driver> LocalPeerDriver<D> {
         }
     }
 
-    /// Takes in a neighbour; false: there is no room.
+    /// Takes in a neighbour; false: there are [`NEIGHBOURS_MAX`] already.
     fn add(&mut self, wire: WireEnd, memory: (OwnedFd, bool), addresses: Vec<IpAddr>) -> bool {
         if self.neighbours.len() >= NEIGHBOURS_MAX {
             return false;

@@ -65,7 +65,7 @@ pub struct CoreLoop {
     keeps_time_wait: bool,
     /// Polls that did something since somebody was about to sleep.
     awake_polls: u32,
-    /// The device's descriptor is others' to watch.
+    /// Others watch the device's descriptor (see `inline`).
     is_apart: bool,
 }
 
@@ -152,12 +152,12 @@ impl CoreLoop {
         self.watch_driver()
     }
 
-    /// Whether another turn would send more, at once.
+    /// Whether another poll would send more, at once.
     fn has_more(&self) -> bool {
         self.core.layer.has_backlog() && self.core.layer.link.driver.wait_deadline_us().is_none()
     }
 
-    /// Moves the core once. A thread may lend its buffer to what arrives on one socket. Whether there was something to do.
+    /// Polls the core once. A thread may pass its buffer for what arrives on one socket. Whether there was something to do.
     ///
     /// # Errors
     /// [`StartError::Device`].
@@ -173,7 +173,7 @@ impl CoreLoop {
         }
     }
 
-    /// After a turn that did something, where nobody sleeps on the device's descriptor.
+    /// After a poll that did something, where nobody sleeps on the device's descriptor.
     ///
     /// # Errors
     /// [`StartError::Device`].

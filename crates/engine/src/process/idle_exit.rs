@@ -8,7 +8,7 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::process::PidfdFlags;
 use tcp::{Duration, Instant};
 
-/// IdleExit that are watched at most; whoever comes later counts while it is attached.
+/// Guests that are watched at most; one that comes later counts while it is attached.
 const MAX_GUESTS: usize = 1_024;
 /// Asking costs a system call for each guest, and an engine that serves one goes idle often.
 const INTERVAL: Duration = Duration::from_ms(200);

@@ -1,6 +1,6 @@
 //! How long an idle engine may spin before it sleeps.
 //!
-//! Spinning finds the next frame sooner, but only while nobody else needs the processor. An idle turn
+//! Spinning finds the next frame sooner, but only while nobody else needs the processor. An idle poll
 //! takes a microsecond; one that took much longer was interrupted by somebody who had to wait for the
 //! scheduler to take the core away from us. Then the engine stops spinning for a while: on a machine
 //! with fewer cores than busy threads that is worth more than the wake-ups it costs. Nor is it worth while after
@@ -9,7 +9,7 @@
 
 use tcp::{Duration, Instant};
 
-/// An idle turn that takes longer was interrupted.
+/// An idle poll that takes longer was interrupted.
 const INTERRUPTED: Duration = Duration::from_us(25);
 /// How long to go without spinning after that.
 const RESPITE: Duration = Duration::from_ms(100);
@@ -18,7 +18,7 @@ const RESPITE: Duration = Duration::from_ms(100);
 #[derive(Debug)]
 pub struct Pace {
     spin: Duration,
-    /// End of the last turn, if it was idle and nothing was waited for since.
+    /// End of the last poll, if it was idle and nothing was waited for since.
     idle_since_turn: Option<Instant>,
     busy_until: Instant,
     crowded_until: Instant,
@@ -35,7 +35,7 @@ impl Pace {
         }
     }
 
-    /// A turn begins.
+    /// A poll begins.
     pub fn on_turn(&mut self, now: Instant) {
         if self
             .idle_since_turn
@@ -46,7 +46,7 @@ impl Pace {
         self.idle_since_turn = None;
     }
 
-    /// The turn that began at `now` found something to do, or did not, and that was for a program or a
+    /// The poll that began at `now` found something to do, or did not, and that was for a program or a
     /// connection: only then more is likely to follow.
     pub fn on_done(&mut self, now: Instant, worked: bool, has_served: bool) {
         if has_served {

@@ -1,6 +1,6 @@
-//! Which sessions a turn looks at: those that are awake. A program that has asked for nothing for a while dozes: it is
-//! promised, as before a sleep of the engine, that its next note is heard by its doorbell (`hostif::sync::doorbell`), and costs a turn
-//! nothing until then. So the work of a turn and of a sleep grows with the programs that do something.
+//! Which sessions a poll looks at: those that are awake. A program that has asked for nothing for a while dozes: it is
+//! promised, as before a sleep of the engine, that its next note is heard by its doorbell (`hostif::sync::doorbell`), and costs a poll
+//! nothing until then. So the work of a poll and of a sleep grows with the programs that do something.
 
 use super::Programs;
 use super::moderation::Due;
@@ -36,7 +36,7 @@ impl Programs {
         }
     }
 
-    /// The program of a slot is to hear of something in the next `flush`.
+    /// The program of a slot is to be told of something in the next `flush`.
     pub(crate) fn tell(&mut self, slot: usize, what: impl FnOnce(&mut Session)) {
         if let Some(session) = self.get_mut(slot) {
             what(session);

@@ -1,5 +1,5 @@
 //! Attached programs: their sessions, rings, doorbells, users, and what they pass to the engine. What they ask of their
-//! sockets is carried out elsewhere (`calls`).
+//! sockets is carried out in `socket_layer/calls.rs`.
 
 mod attention;
 pub mod descriptors;
@@ -53,9 +53,9 @@ pub struct Programs {
     pub closing: Vec<ProgramFd>,
     /// Files that their programs have given back, to be unmapped little by little.
     pub retired: Vec<Arc<SourceFile>>,
-    /// Memory is past its mark: no news wait.
+    /// Windows take more memory than the mark of urgent mode: no news wait.
     pub urgent_mode: bool,
-    /// Times that news were told which their program's policy would have had wait, for reports.
+    /// Times that urgent data or urgent mode told news that the program's policy would have held back, for reports.
     pub urgent: u64,
     /// Programs that were turned away, for reports.
     pub turned_away: u64,
@@ -208,7 +208,7 @@ impl Programs {
         Some(slot)
     }
 
-    /// One user has a share of all sessions at most, so that nobody keeps the others out; root and whoever runs the engine
+    /// One user has a share of all sessions at most, so that no user keeps the others out; root and who runs the engine
     /// could do worse anyway.
     fn has_room_for_user(&self, uid: u32) -> bool {
         let held = self.iter().filter(|session| session.user.uid == uid);
@@ -243,7 +243,7 @@ impl Programs {
         Some(rings.region)
     }
 
-    /// A session needs a backing socket or a file no more that it has named by a handle.
+    /// A session no longer needs a backing socket or a file that it names by a handle.
     pub fn drop_handle(&mut self, slot: usize, handle: u32) {
         self.forget_handle(slot, handle);
         if let Some(session) = self.get_mut(slot) {
@@ -323,14 +323,14 @@ impl Programs {
         self.told().filter_map(Session::ring_deadline).min()
     }
 
-    /// Whether news wait for room in a program's ring. It does not ring when it makes room, so the ring
+    /// Whether news wait for space in a program's ring. It does not ring when it makes space, so the ring
     /// has to be looked at again after a while.
     pub fn has_waiting_news(&self) -> bool {
         self.told().any(Session::has_backlog)
     }
 }
 
-/// What goes back over a control channel, with the descriptors beside it.
+/// What goes back over a control channel, with the descriptors that go with it.
 pub type Answer = (Reply, Vec<OwnedFd>);
 
 /// Why a request is refused: what the program's call fails with, and a sentence for whoever runs it.

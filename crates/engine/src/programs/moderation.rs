@@ -1,4 +1,4 @@
-//! When a program that sleeps is rung: which news wait, for how many others and how long. Which policies there
+//! When a program that sleeps is rung: which news wait, for how many more and for how long. Which policies there
 //! are: see `hostif::Moderation`. That nobody is rung who is awake is the doorbell's affair.
 
 use hostif::Moderation;
@@ -55,7 +55,7 @@ impl Moderator {
         self.is_urgent = true;
     }
 
-    /// An event was put into the ring.
+    /// An event was put into the program's ring.
     pub fn on_event(&mut self, now: Instant) {
         self.waiting = self.waiting.saturating_add(1);
         self.since.get_or_insert(now);

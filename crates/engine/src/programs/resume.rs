@@ -22,7 +22,7 @@ impl Taken {
         at.is_some_and(|at| self.0.get(at).copied().unwrap_or(false))
     }
 
-    /// It is somebody's who is no row.
+    /// It belongs to something that has no row.
     pub(crate) fn note(&mut self, number: RawFd) {
         let Ok(at) = usize::try_from(number) else {
             return;

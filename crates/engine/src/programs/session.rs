@@ -214,7 +214,7 @@ impl Session {
         }
     }
 
-    /// Whether completions or events wait for room in the ring. A forked child that has not said hello
+    /// Whether completions or events wait for space in the ring. A forked child that has not said hello
     /// has no ring; what waits for it waits without haste.
     pub fn has_backlog(&self) -> bool {
         self.rings.is_some()
@@ -237,7 +237,7 @@ impl Session {
         self.unnamed.is_none() && self.completions.is_empty()
     }
 
-    /// Puts the completions into the ring, as far as there is room; `flush` rings. Commands whose completions are there are
+    /// Puts the completions into the ring, as far as it has space; `flush` rings. Commands whose completions are there are
     /// done with: an engine that goes on after a crash does not see them again.
     ///
     /// # Errors

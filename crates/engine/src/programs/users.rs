@@ -35,12 +35,12 @@ pub struct Users {
 }
 
 impl Users {
-    /// Of an engine that is a process of its own. To be made once its limit of descriptors is set.
+    /// The users of an engine that is a process of its own, each with a thread. To be made once its limit of descriptors is set.
     pub fn with_threads(share_percent: u8) -> Arc<Self> {
         Arc::new(Self::new(share_percent, true))
     }
 
-    /// Of an engine whose programs are of its own making: everything is done at once.
+    /// The users of an engine inside a program: every call is made at once, by the engine's thread.
     pub fn direct() -> Arc<Self> {
         Arc::new(Self::new(USER_SHARE_PERCENT, false))
     }

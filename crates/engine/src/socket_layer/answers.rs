@@ -1,4 +1,4 @@
-//! FinishedSender to what programs ask about their sockets: longer than a completion, so they lie in the
+//! Answers to what programs ask about their sockets: longer than a completion, so they lie in the
 //! program's region, where the program reads them after the completion.
 
 use super::SocketLayer;

@@ -171,7 +171,7 @@ impl SocketLayer {
             .name_tcp(&self.stack, &self.sockets, self.sockets.row(row).local_port);
     }
 
-    /// The program in `slot` holds the socket no more. Whoever calls sees to a socket that nobody holds any more.
+    /// The program in `slot` holds the socket no more. The caller closes a socket that no session holds any more.
     pub(crate) fn release_hold(
         &mut self,
         now: Instant,

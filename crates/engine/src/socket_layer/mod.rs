@@ -1,5 +1,5 @@
 //! What programs do with sockets, over the stack and the device: the engine without the programs themselves. It knows
-//! neither sessions nor threads; who asks, and when, is `core`'s affair.
+//! neither sessions nor threads; `core` knows who asks, and when.
 
 mod answers;
 mod calls;
@@ -206,7 +206,7 @@ impl SocketLayer {
         }
     }
 
-    /// Before a socket begins to hear on `local`.
+    /// To be called before a socket begins to receive on `local`.
     fn claim_port(
         &mut self,
         row: u32,
@@ -220,7 +220,7 @@ impl SocketLayer {
         }
     }
 
-    /// The socket hears no more; its connections go on.
+    /// The socket stops receiving; its connections go on.
     fn leave_port(&mut self, row: u32) {
         if let Some(shared) = &mut self.shared {
             shared.leave_port(&self.stack, &mut self.sockets, row);

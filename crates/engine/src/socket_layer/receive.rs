@@ -17,8 +17,8 @@ const BUDGET: usize = 64;
 /// The slot of a session that keeps to the protocol.
 pub(crate) type SlotOf<'a> = &'a dyn Fn(u32) -> Option<usize>;
 
-/// The row of the socket whose thread lends a buffer, if its session holds it and its connection stands where the buffer
-/// says.
+/// The row of the socket for which a thread has passed a buffer, if its session holds it and its connection stands where
+/// the buffer says.
 fn row_to_lend_to(
     stack: &Stack<'_>,
     sockets: &Sockets,
@@ -32,9 +32,9 @@ fn row_to_lend_to(
 }
 
 impl SocketLayer {
-    /// Takes frames from the device, each of which `see` is shown first. Those of one socket's may go to the buffer that
-    /// its thread lends: then one by one, until it is full. Returns how many. The slot of the thread's session is asked for
-    /// at the first frame.
+    /// Takes frames from the device, each of which `see` is shown first. Bytes for one socket may go to the buffer that
+    /// its thread has passed: then frame by frame, until it is full. Returns how many. The slot of the thread's session is
+    /// asked for at the first frame.
     pub(crate) fn receive(
         &mut self,
         now: Instant,
@@ -176,7 +176,7 @@ impl SocketLayer {
             match change {
                 LocalPeerChange::Here(address) => {
                     let hardware = self.link.driver.caps().hardware_address;
-                    // Where there is no room for it, it is asked for again.
+                    // Where the table is full, it is asked for again.
                     let _ = self
                         .stack
                         .set_neighbour(now, self.interface, address, Some(hardware));

@@ -1,6 +1,6 @@
 //! What programs send as datagrams: records out of the send ring, each read once and checked.
 //!
-//! Sockets take turns, a few records each, so that one that floods does not hold up the others. A payload
+//! Sockets are served in turn, a few records each, so that one that floods does not hold up the others. A payload
 //! is copied out of the ring before anything looks at it: for fragments its checksum is ours to compute,
 //! and a packet may have to wait for a neighbour longer than the program leaves the ring alone.
 
@@ -16,7 +16,7 @@ use stack::{Frame, InterfaceId, SendError, Stack, UdpId, udp};
 use std::collections::VecDeque;
 use tcp::Instant;
 
-/// Records sent in one turn of the engine.
+/// Records sent in one poll of the engine.
 const BUDGET: usize = 128;
 /// Records of one socket before the next has its turn.
 const QUANTUM: usize = 16;
@@ -30,7 +30,7 @@ pub struct Senders {
     queued: Vec<bool>,
     /// Where payloads are copied to.
     payload: Vec<u8>,
-    /// The device took no more; the next turn tries again.
+    /// The device took no more; the next poll tries again.
     is_stalled: bool,
     /// The interface's number, which link-local addresses get.
     scope_id: u32,

@@ -33,12 +33,12 @@ impl Sockets {
         }
     }
 
-    /// The program asked for news of its send window: it has no room.
+    /// The program asked for news of its send window: the window has no free space.
     pub(super) fn note_lack_of_room(&mut self, row: u32) {
         self.companions[at(row)].lacked_room = true;
     }
 
-    /// Whether the program writes again after it had no room; forgets that it had none.
+    /// Whether the program writes again after the window was full; forgets that it was.
     pub fn take_lack_of_room(&mut self, row: u32) -> bool {
         core::mem::take(&mut self.companions[at(row)].lacked_room)
     }

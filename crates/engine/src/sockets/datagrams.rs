@@ -1,5 +1,5 @@
 //! Datagram sockets: their positions as plain data, and what arrives for them: records into the receive ring, failures
-//! into the error queue. Where there is no room the newest is lost and counted, as Linux does beyond `SO_RCVBUF`.
+//! into the error queue. Where there is no free space the newest is lost and counted, as Linux does beyond `SO_RCVBUF`.
 //!
 //! The engine keeps all positions itself; a program's word is compared with them and never taken for one.
 
@@ -134,7 +134,7 @@ impl Sockets {
 }
 
 impl Sockets {
-    /// Places a datagram; `false`: there is no room.
+    /// Places a datagram; `false`: the ring is full.
     pub(crate) fn place_datagram(&mut self, owner: u64, datagram: &Datagram<'_>) -> bool {
         let Some((row, id)) = self.datagram_of(owner) else {
             return false;
@@ -214,7 +214,7 @@ impl Sockets {
         }
     }
 
-    /// The next call on the socket fails with this.
+    /// Makes the next call on the socket fail with this error.
     pub(crate) fn tell_error(&mut self, row: u32, id: UdpId, errno: u16) {
         let count = self.change_datagram(id, |row| {
             row.errors = row.errors.wrapping_add(1);

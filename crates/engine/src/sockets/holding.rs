@@ -31,7 +31,7 @@ impl Holds {
         }
     }
 
-    /// Where there is no room for another one, a crash makes a stranger of it.
+    /// Where the table is full, the next engine does not know this holder after a crash.
     fn insert(&mut self, row: u32, generation: u32, slot: u32) {
         let index = self.free.pop().or_else(|| {
             (at(self.used) < self.rows.len()).then(|| {
@@ -79,12 +79,12 @@ impl Holds {
 }
 
 impl Sockets {
-    /// Whether that holds of a socket.
+    /// Whether a socket has this mark.
     pub(crate) fn has(&self, row: u32, mark: Marks) -> bool {
         self.row(row).has(mark)
     }
 
-    /// It does from now on, or does not.
+    /// Sets the mark of a socket, or takes it away.
     pub(crate) fn set_mark(&mut self, row: u32, mark: Marks, on: bool) {
         // One store: it has happened or not.
         self.rows[at(row)].set(mark, on);

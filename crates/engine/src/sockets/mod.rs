@@ -69,9 +69,9 @@ pub struct Companion {
     pub backing: Option<ProgramFd>,
     /// The receive window.
     receive: Option<WindowSpan>,
-    /// How much of it the program was told to be offered.
+    /// Bytes of it that the header says are offered to the peer.
     offered: u32,
-    /// The program waits for room in its send window.
+    /// The program waits for free space in its send window.
     lacked_room: bool,
     /// Urgent data came since its holders were told of anything.
     pub is_urgent: bool,
@@ -91,7 +91,7 @@ pub struct Companion {
     pub slot: Option<SlotName>,
     /// Where the program is signalled of events; see `signals`.
     pub(crate) signals: Option<Box<crate::sockets::signals::Pair>>,
-    /// What the housekeeping saw last.
+    /// What housekeeping saw last.
     pub seen: Seen,
 }
 
@@ -146,15 +146,15 @@ pub struct Sockets {
     pub regions: Regions,
     /// Sockets whose holders are to be told.
     pub dirty: Dirty,
-    /// Those with a pair for signals to which something has happened in this turn.
+    /// Those with a pair for signals to which something has happened in this poll.
     pub(crate) signalled: Vec<u32>,
     /// Every pair holds a reference.
     pub(crate) pairs: Arc<()>,
     /// Send windows that the link has to learn of.
     pub new_windows: Vec<(u32, Option<SendWindow>)>,
-    /// Sockets of which somebody has to hear that, and how far their peers have acknowledged since the link heard last.
+    /// Sockets with [`hears_acks`] set, and how far their peers have acknowledged since the link heard last.
     pub acknowledged: Vec<(u32, u64)>,
-    /// Connections that stand since the last turn, and slots that are used no more, for `byte_channels`.
+    /// Connections that stand since the last poll, and slots that are used no more, for `byte_channels`.
     pub established: Vec<u32>,
     /// See there.
     pub left_slots: Vec<SlotName>,
@@ -163,7 +163,7 @@ pub struct Sockets {
     /// Backing sockets of connections in TIME-WAIT, until when.
     lingering: VecDeque<(Instant, ProgramFd)>,
     now: Instant,
-    /// The time of day in this turn, once somebody has asked.
+    /// The time of day in this poll, nanoseconds since 1970, once it was asked for.
     wall_clock_ns: Option<u64>,
     /// What new receive windows are offered with.
     first_offer: u32,
@@ -187,7 +187,7 @@ impl Sockets {
             home,
             defaults,
             dirty: Dirty::new(rows.len()),
-            // Room for all, which costs no memory before it is used.
+            // Capacity for all, which costs no memory before it is used.
             companions: Vec::with_capacity(rows.len()),
             identities: Identities::default(),
             asked_name: None,
@@ -221,12 +221,12 @@ impl Sockets {
         self.wall_clock_ns = None;
     }
 
-    /// The time of this turn.
+    /// The time of this poll.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// The time of day, nanoseconds since 1970: of the turn rather than of the packet.
+    /// The time of day, nanoseconds since 1970: of the poll rather than of the packet.
     pub fn wall_clock_ns(&mut self) -> u64 {
         *self.wall_clock_ns.get_or_insert_with(|| {
             let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
@@ -255,7 +255,7 @@ impl Sockets {
         self.undo.change(row, &mut self.rows[at(row)], change)
     }
 
-    /// What is beside a row.
+    /// What belongs to a row and is in this process only.
     pub fn companion(&mut self, row: u32) -> &mut Companion {
         &mut self.companions[at(row)]
     }

@@ -12,7 +12,7 @@ use stack::ReceiveUse;
 const WORTHWHILE_BYTES: u32 = 64 * 1024;
 
 impl Sockets {
-    /// While memory is short, no offer and no room grows above `bytes`; `u32::MAX`: it is not short.
+    /// While memory is short, no offer and no free space grows above `bytes`; `u32::MAX`: it is not short.
     pub fn set_window_ceiling(&mut self, bytes: u32) {
         self.window_ceiling = bytes;
     }

@@ -58,7 +58,7 @@ pub(super) struct Use {
     pub(super) region: u32,
     pub(super) header: u32,
     pub(super) pair: Option<u32>,
-    /// Of which tables it has a row.
+    /// The tables in which it has a row.
     pub(super) tables: [Option<Table>; 3],
 }
 

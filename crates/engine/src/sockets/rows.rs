@@ -135,12 +135,12 @@ impl SocketRow {
         [Some(Table::Sockets), of_kind, of_windows]
     }
 
-    /// Whether that holds of it.
+    /// Whether it has this mark.
     pub fn has(&self, mark: Marks) -> bool {
         Marks::from_bits_truncate(self.marks).contains(mark)
     }
 
-    /// It does from now on, or does not.
+    /// Sets this mark, or takes it away.
     pub fn set(&mut self, mark: Marks, on: bool) {
         let mut marks = Marks::from_bits_truncate(self.marks);
         marks.set(mark, on);

@@ -48,7 +48,7 @@ struct Seen {
 struct Ends {
     program_end: ProgramFd,
     engine_end: OwnedFd,
-    /// How many turns with news have been told of, and where the socket's holders read it.
+    /// How many polls with news have been told of, and where the socket's holders read it.
     told: AtomicU32,
     header: Option<(HeaderPlace, SocketId)>,
 }
@@ -57,13 +57,13 @@ struct Ends {
 pub(crate) struct Pair {
     ends: Arc<Ends>,
     seen: Seen,
-    /// Turns in which something was published.
+    /// Polls in which something was published.
     due: u32,
-    /// This turn is one of them.
+    /// This poll is one of them.
     is_due: bool,
-    /// A thread waited for data before something was published in this turn: nobody is to be signalled of it.
+    /// A thread waited for data before something was published in this poll: no signal is to be sent for it.
     is_awaited: bool,
-    /// By it they are counted.
+    /// Pairs are counted by it.
     _counted: Arc<()>,
 }
 
@@ -143,7 +143,7 @@ impl Pair {
 }
 
 impl Ends {
-    /// Who waits to have been signalled goes on.
+    /// A thread that waits for its signals goes on.
     fn note_told(&self, due: u32) {
         self.told.store(due, Ordering::Release);
         if let Some((place, id)) = &self.header
@@ -170,7 +170,7 @@ impl Ends {
             drain(&self.program_end);
         }
         if news.room {
-            // There is room again where there was none.
+            // There is free space again where there was none.
             let is_full = || send(&*self.program_end, &PIECE, quiet).is_err();
             let _ = (0..PIECES_MAX).any(|_| is_full());
             drain(&self.engine_end);
@@ -234,7 +234,7 @@ impl Sockets {
     }
 
     /// Something is about to be published of a socket. Its holders may see it before they are signalled at the end of the
-    /// turn: those who take it wait for that.
+    /// poll: those who take it wait for that.
     #[inline]
     pub(crate) fn expect_signal(&mut self, row: u32) {
         if self.companion(row).signals.is_some() {

@@ -1,11 +1,11 @@
-//! A buffer that a thread of the program lends for one turn: what arrives in order on its socket meanwhile is
+//! A buffer that a thread of the program passes for one poll: what arrives in order on its socket meanwhile is
 //! placed there, and not in the receive window, so that it is copied once.
 //!
 //! The stack hears nothing of it: the bytes count as arrived as ever. That they are consumed as well the header says
-//! before the turn is over, so that whoever holds the socket besides reads on behind them, even if the process ends
+//! before the poll is over, so that whoever holds the socket besides reads on behind them, even if the process ends
 //! the moment after. The thread holds the receive lock of the socket meanwhile, and notes afterwards what it
 //! has consumed. Everything that is not simply the next bytes goes to the window: what comes behind a hole, a segment
-//! with the urgent bit and all that follows it, what the buffer has no room for.
+//! with the urgent bit and all that follows it, what does not fit the buffer.
 
 use std::io::IoSliceMut;
 
@@ -28,7 +28,7 @@ pub struct UserBuffer<'a, 'b> {
     /// Stream offset up to which everything has arrived and was consumed.
     start: u64,
     slices: &'a mut [IoSliceMut<'b>],
-    /// Bytes at the slices' start that are not lent.
+    /// Bytes at the slices' start that are full already.
     skipped: usize,
     room: usize,
     placed: usize,
@@ -134,7 +134,7 @@ impl<'a, 'b> UserBuffer<'a, 'b> {
     }
 }
 
-/// The sockets, with a buffer that one of them has lent.
+/// The sockets, with a buffer that the thread of one of them has passed.
 pub struct WithUserBuffer<'s, 'l, 'a, 'b> {
     pub sockets: &'s mut Sockets,
     pub user_buffer: &'l mut UserBuffer<'a, 'b>,

@@ -1,5 +1,5 @@
 //! Times of sending (`SO_TIMESTAMPING`): when the last byte of a call was handed to the device, left, and was acknowledged.
-//! Read first: `Documentation/networking/timestamping.rst` of the kernel. Frames are looked at only in turns in which some byte
+//! Read first: `Documentation/networking/timestamping.rst` of the kernel. Frames are looked at only in polls in which some byte
 //! is waited for (`stamping`). What was asked for does not outlive the engine's process.
 
 mod stamping;
@@ -41,7 +41,7 @@ pub(crate) struct Shown {
     pub(crate) len: u32,
 }
 
-/// Of one socket.
+/// The bytes of one socket that are waited for, and times to be fetched.
 #[derive(Debug)]
 pub(crate) struct OfSocket {
     pub(crate) id: SocketId,
@@ -92,7 +92,7 @@ impl OfSocket {
     }
 }
 
-/// Of all sockets of a core.
+/// The times of sending of all sockets of a core.
 #[derive(Debug, Default)]
 pub struct Stamps {
     pub(crate) rows: HashMap<u32, OfSocket>,
@@ -190,7 +190,7 @@ impl Stamps {
     }
 }
 
-/// The time of day, ns since 1970: of this moment, and not of the turn.
+/// The time of day, ns since 1970: of this moment, and not of the poll.
 pub(crate) fn clock_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     let part = |number: i64| u64::try_from(number).unwrap_or(0);

@@ -97,7 +97,7 @@ impl Stamps {
         stack.poll_transmit(now, sockets, &mut Observed { link, see }, budget)
     }
 
-    /// Programs hear of new times.
+    /// Tells programs of new times.
     pub(crate) fn tell(&mut self, sockets: &mut Sockets) {
         while let Some(row) = self.news.pop() {
             self.publish(sockets, row);

@@ -1,4 +1,4 @@
-//! The memory that two neighbours map for the bytes between their programs: a sealed memory file with room for
+//! The memory that two neighbours map for the bytes between their programs: a sealed memory file for
 //! [`SLOTS`] connections, each of which has a byte channel (`byte_channel.rs`) in either direction. See memfd_create(2).
 //!
 //! The engine that makes the file is side 0. Sides give out slots of their own half, so that they need not agree; a
@@ -21,7 +21,7 @@ pub const SLOTS: u32 = 64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SHUNTAR1");
 const PAGE_BYTES: u64 = 4096;
-/// Words of a slot before its byte_channels: who uses it, and how far the other side has heard.
+/// Words of a slot before its byte channels: who uses it, and which offers of it the other side has seen.
 const SLOT_PREFIX_WORDS: usize = 64;
 const SLOT_WORDS: usize = SLOT_PREFIX_WORDS + 2 * BYTE_CHANNEL_WORDS;
 const SLOTS_AT: u64 = PAGE_BYTES;
@@ -33,7 +33,7 @@ const _: () = assert!(BYTES_AT.is_multiple_of(PAGE_BYTES));
 const USED: usize = 0;
 /// How often the side that gives the slot out has offered it.
 const OFFERED: usize = 1;
-/// How many of the other side's offers this one has heard.
+/// How many of the other side's offers this side has seen.
 const HEARD: usize = 2;
 const OF_SIDE: usize = 16;
 
@@ -91,7 +91,7 @@ impl ChannelRegion {
         })
     }
 
-    /// The memory file; only engines keep it.
+    /// The memory file; only an engine keeps it.
     #[must_use]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(|file| file.as_fd())
@@ -100,7 +100,7 @@ impl ChannelRegion {
     fn words(&self, offset: u64, words: usize) -> Cells {
         self.memory
             .cells(offset, words)
-            .expect("invariant: slots are checked, and lie within the channel_region")
+            .expect("invariant: slots are checked, and lie within the region")
     }
 
     fn slot_at(slot: u32) -> Option<u64> {
@@ -138,7 +138,7 @@ impl ChannelPair {
         self.memory
             .window(self.bytes_at, BYTE_CHANNEL_BYTES)
             .expect(
-                "invariant: byte_channels are a power of two of bytes within the channel_region",
+                "invariant: byte channels are a power of two of bytes, and lie within the region",
             )
     }
 }
@@ -166,7 +166,7 @@ impl Uses {
         true
     }
 
-    /// Side `side` has heard of an offer, and takes it or not.
+    /// Side `side` has seen an offer, and takes it or not.
     pub fn hear(&self, side: u8, takes: bool) {
         if takes {
             self.of(side, USED).store(1, Ordering::Relaxed);
@@ -176,7 +176,7 @@ impl Uses {
         heard.store(count, Ordering::Release);
     }
 
-    /// Side `side` uses it no more.
+    /// Side `side` no longer uses it.
     pub fn release(&self, side: u8) {
         self.of(side, USED).store(0, Ordering::Release);
     }

@@ -122,7 +122,7 @@ mod models {
 
     use super::*;
 
-    /// What an engine does for a byte_channel: somebody is told, once for each time.
+    /// What an engine does for a byte channel: somebody is told, once for each time.
     #[derive(Default)]
     struct TestBell {
         rung: Mutex<bool>,

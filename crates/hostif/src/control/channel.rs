@@ -17,7 +17,7 @@ use rustix::net::{
 
 use super::message::MESSAGE_BYTES;
 
-/// Most descriptors in one packet that the kernel takes (`SCM_MAX_FD`). There is room for all of them: what does not fit
+/// Most descriptors in one packet that the kernel takes (`SCM_MAX_FD`). The buffer takes all of them: what does not fit
 /// the kernel closes at once, which a socket with SO_LINGER makes a wait.
 const MAX_DESCRIPTORS: usize = 253;
 
@@ -26,9 +26,9 @@ const MAX_DESCRIPTORS: usize = 253;
 pub struct Received {
     /// The message.
     pub bytes: Vec<u8>,
-    /// The descriptors beside it.
+    /// The descriptors that came with it.
     pub descriptors: Vec<OwnedFd>,
-    /// It was longer than any message, or there were descriptors that this process has no room for.
+    /// It was longer than any message, or there were descriptors for which this process has no free number.
     pub is_cut: bool,
 }
 

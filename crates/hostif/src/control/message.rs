@@ -98,7 +98,7 @@ pub enum Request {
     Yield,
     /// From now on frames that pass this core and are wanted, until either socket is closed. No descriptors.
     Capture(CaptureFilter),
-    /// A report as JSON. No descriptors.
+    /// Asks for a report as JSON. No descriptors.
     Query {
         /// About what.
         kind: QueryKind,

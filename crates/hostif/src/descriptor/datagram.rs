@@ -50,7 +50,7 @@ pub struct DatagramOptions {
     pub v6_only: bool,
     /// UDP_GRO.
     pub merged: bool,
-    /// What is for everybody on the link another socket of the program hears for it: this one hears what is for an
+    /// Another socket of the program receives what is for everybody on the link: this one receives what is for an
     /// address of the engine's, and groups that it has joined itself.
     pub addressed_only: bool,
     /// For IPv4.

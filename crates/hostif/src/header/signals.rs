@@ -13,30 +13,30 @@ const RECHECK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 5_000_000,
 };
-/// Looks after which a call goes on without: a second. What keeps the signals of a user keeps nobody from its data.
+/// Looks after which a call goes on without the signals: a second.
 const LOOKS: u32 = 200;
 const SPINS: u32 = 64;
 
 impl SocketHeader<'_> {
-    /// Something is about to be published of which somebody may be signalled: the how manieth.
+    /// Something is about to be published for which a signal may be due; `count`: how often that was so far.
     pub fn engine_set_signals_due(&self, count: u32) {
         self.raw.signals_due.store(count, Ordering::Release);
     }
 
-    /// So many were signalled of, or needed no signal.
+    /// For so many of them signals were sent, or none was needed.
     pub fn engine_set_signals_sent(&self, count: u32) {
         self.raw.signals_sent.store(count, Ordering::Release);
         let _ = futex::wake(&self.raw.signals_sent, Flags::empty(), u32::MAX >> 1);
     }
 
-    /// Whether all that was published has been signalled of.
+    /// Whether the signals for all that was published were sent.
     #[must_use]
     pub fn has_sent_signals(&self) -> bool {
         let due = self.raw.signals_due.load(Ordering::Acquire);
         is_reached(self.raw.signals_sent.load(Ordering::Acquire), due)
     }
 
-    /// Waits until all that has been published so far was signalled of, as long as `keep_waiting` says so (asked every few
+    /// Waits until the signals for all published so far were sent, as long as `keep_waiting` says so (asked every few
     /// milliseconds).
     pub fn program_await_signals(&self, keep_waiting: &mut dyn FnMut() -> bool) {
         let due = self.raw.signals_due.load(Ordering::Acquire);
@@ -60,7 +60,7 @@ impl SocketHeader<'_> {
     }
 }
 
-/// Counts go round.
+/// Counts wrap around.
 fn is_reached(count: u32, wanted: u32) -> bool {
     wanted.wrapping_sub(count).cast_signed() <= 0
 }

@@ -128,7 +128,7 @@ mod fd {
         let _ = rustix::io::read(bell, &mut [0u8; 8]);
     }
 
-    /// As [`drain`], of the rx of a program's doorbell.
+    /// As [`drain`], of `rx`, the program's end of its doorbell.
     pub fn drain_program(rx: BorrowedFd<'_>) {
         let mut events = [Event {
             flags: EventFlags::empty(),

@@ -1,5 +1,5 @@
 //! How often a sleeping program is told of news: the interrupt policies of the TCP-offload literature. They hold
-//! events of sockets back (data, room, an end, an error); what answers a command is told at once.
+//! events of sockets back (data, free space, an end, an error); what answers a command is told at once.
 
 use core::fmt;
 

@@ -7,7 +7,7 @@
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// The right to run, and whether somebody wants it run.
+/// The right to poll the engine, and whether another thread has requested a poll.
 pub struct PollLock {
     taken: AtomicU64,
     owed: AtomicU64,
@@ -23,13 +23,13 @@ impl Default for PollLock {
 }
 
 impl PollLock {
-    /// Something was pushed that the next turn has to find.
+    /// Requests a poll: something was pushed that the next one has to find.
     pub fn request(&self) {
         self.owed.swap(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
     }
 
-    /// Takes the turn unless another thread has it. What was pushed before a `request` that this or an
+    /// Takes the lock unless another thread has it. What was pushed before a `request` that this or an
     /// earlier poll answers is visible from here on.
     #[must_use]
     pub fn try_take(&self) -> bool {
@@ -44,7 +44,7 @@ impl PollLock {
         taken
     }
 
-    /// Lets go of the turn. True: somebody owes one, and whoever lets go has to try again.
+    /// Releases the lock. True: a poll was requested meanwhile, and the caller has to try to take the lock again.
     #[must_use]
     pub fn let_go(&self) -> bool {
         self.taken.swap(0, Ordering::AcqRel);

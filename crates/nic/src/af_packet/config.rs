@@ -13,7 +13,7 @@ pub struct Config {
     pub interface: String,
     /// Receive only ARP and IP for these addresses, and IPv6 for groups and the link if one is of IPv6; `None`: every frame.
     pub addresses: Option<Vec<IpAddr>>,
-    /// Those addresses are nobody else's: what arrives for them is kept from the kernel (TCX), where that is permitted.
+    /// Those addresses are the engine's alone: what arrives for them is kept from the kernel (TCX), where that is permitted.
     pub alone: bool,
     /// Receive what is claimed of the kernel's addresses, whatever `addresses` says.
     pub sharing: Option<Arc<Sharing>>,

@@ -20,7 +20,7 @@ const ADDRESSES_MAX: usize = 32;
 const NEXT: i32 = -1;
 const DROP: i32 = 2;
 
-/// Behind the Ethernet header (RFC 791 §3.1, RFC 8200 §3).
+/// Offset of the destination, behind the Ethernet header (RFC 791 §3.1, RFC 8200 §3).
 const DESTINATION_V4: i32 = 14 + 16;
 const DESTINATION_V6: i32 = 14 + 24;
 /// Where the destination is copied to, from the top of the program's stack.

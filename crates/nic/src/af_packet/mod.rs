@@ -44,7 +44,7 @@ use presence::{Fanout, FanoutMember};
 pub use ring::Geometry;
 use ring::Ring;
 
-/// Room in each ring frame beside the largest packet: the ring's own header, the virtio header and
+/// Bytes of each ring frame besides the largest packet: the ring's own header, the virtio header and
 /// the Ethernet header, in whole pages.
 const FRAME_OVERHEAD_BYTES: u32 = 16 * 1024;
 /// The same where frames are small and their number counts.

@@ -63,9 +63,9 @@ impl FanoutMember {
         }
     }
 
-    /// Binds `socket` and makes the next group, as the first of the queues, or joins it when it is its turn: the
-    /// program counts members. It receives nothing yet: what is another member's shall not come here, and nobody answer
-    /// for a connection that he does not know.
+    /// Binds `socket` and makes the next group, as the first of the queues, or joins it after the queues before it: the
+    /// program counts members. It receives nothing yet: what is another member's shall not come here, and no core answer
+    /// for a connection that it does not know.
     pub(super) fn join(&mut self, socket: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
         bpf::classic::attach(socket, &filter::NOTHING)?;
         sys::bind(socket, interface)?;

@@ -1,4 +1,4 @@
-//! The receive ring: whose turn it is, and where to go on with a ring that another process has used.
+//! The receive ring: which frame is next, and where to go on with a ring that another process has used.
 //!
 //! The kernel fills frames one after the other, and we give them back in the same order. Before a frame is looked at it
 //! gets a number, the next one each time, in a word of its header that the kernel clears when it fills the frame. So a
@@ -19,7 +19,7 @@ const BLOCK_BYTES: u32 = 64 * 1024;
 /// The size of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Of each frame.
+    /// Bytes of each frame.
     pub frame_bytes: u32,
     /// How many there are.
     pub frame_count: u32,

@@ -13,7 +13,7 @@ use bpf::classic::{
     SHIFT_LEFT, SHIFT_RIGHT, STORE, XOR, XOR_X, if_equal, if_set, length, plain,
 };
 
-/// The parts of a hash that mixes two words: see [`program`].
+/// The constants of a hash that mixes two words: see [`program`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mix {
     /// Secret of the engine.

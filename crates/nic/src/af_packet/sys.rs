@@ -76,7 +76,7 @@ pub(super) fn is_bound(fd: BorrowedFd<'_>, interface: u32) -> bool {
     result == 0 && u32::try_from(address.sll_ifindex) == Ok(interface)
 }
 
-/// Has the device let in what is sent to a group of stations, or no more. Memberships are counted.
+/// Makes the device let in what is sent to a group of stations, or stop doing so. Memberships are counted.
 pub(super) fn change_membership(
     fd: BorrowedFd<'_>,
     interface: u32,

@@ -59,7 +59,7 @@ pub struct Config {
     pub addresses: Option<Vec<IpAddr>>,
     /// Receive what is claimed of the kernel's addresses, whatever `addresses` says.
     pub sharing: Option<Arc<Sharing>>,
-    /// The way.
+    /// How frames get from the interface to us.
     pub mode: Mode,
     /// Pieces of 4 KiB to receive into, for each queue; a power of two.
     pub receiving: u32,

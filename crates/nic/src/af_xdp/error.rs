@@ -9,10 +9,10 @@ use crate::af_packet;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The packet socket beside the queues.
+    /// The packet socket that goes with the queues could not be opened.
     #[error(transparent)]
     Packet(#[from] af_packet::OpenError),
-    /// The XDP program.
+    /// The XDP program was refused.
     #[error(transparent)]
     Program(#[from] bpf::Error),
     /// Rings are powers of two.

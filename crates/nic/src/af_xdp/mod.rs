@@ -2,7 +2,7 @@
 //! of ours. Needs CAP_NET_RAW, and CAP_BPF and CAP_NET_ADMIN for the XDP program.
 //!
 //! Read first: `Documentation/networking/af_xdp.rst` of the kernel. One socket (`queue.rs`) serves one queue of
-//! the interface; a core of the engine has one queue or several. Beside them each core has a packet socket
+//! the interface; a core of the engine has one queue or several. With them each core has a packet socket
 //! (`crate::af_packet`) for what the XDP program leaves to the kernel as well: ARP, neighbour discovery,
 //! groups, frames of a queue that is not its core's; and for everything, should somebody take the program
 //! off. Large segments go out through it where that is faster and cannot reorder: see [`AfXdp::open`].

@@ -181,7 +181,7 @@ impl Queue {
         };
     }
 
-    /// Takes back what has been sent; returns for how many pieces there is room.
+    /// Takes back what has been sent; returns how many pieces fit the transmit ring.
     pub(super) fn room(&mut self) -> Result<usize, Broken> {
         if self.rings.completion.available()? > 0 {
             while let Some(address) = self.rings.completion.take() {

@@ -1,4 +1,4 @@
-//! Receiving: frames of the queues' rings, and of the packet socket beside them.
+//! Receiving: frames of the queues' rings, and of the packet socket that goes with them.
 
 use std::io;
 

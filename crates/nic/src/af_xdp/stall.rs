@@ -1,4 +1,4 @@
-//! A transmit ring that stops: what leaves goes by the packet socket beside it, until the ring moves again.
+//! A transmit ring that stops: what leaves goes by the packet socket, until the ring moves again.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ impl Stall {
         self.is_stopped
     }
 
-    /// The ring has room.
+    /// The ring has free entries again.
     pub(super) fn on_room(&mut self) {
         if self.refused.is_some() {
             *self = Self::default();

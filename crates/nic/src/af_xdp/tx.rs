@@ -1,6 +1,6 @@
 //! Sending: frames into the first queue's ring, large segments whole through the packet socket or cut.
 //!
-//! The kernel is told once for many frames (`AfXdp::kick`); when is the caller's business.
+//! The kernel is told once for many frames (`AfXdp::kick`); the caller decides when.
 
 use std::io;
 use std::time::Instant;

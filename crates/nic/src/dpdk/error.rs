@@ -59,7 +59,7 @@ pub enum OpenError {
     Memory {
         /// How many.
         count: u32,
-        /// Room of each.
+        /// Bytes of each.
         bytes: u32,
         /// DPDK's error.
         reason: io::Error,

@@ -2,7 +2,7 @@
 //! feature `dpdk`, against the system's libdpdk.
 //!
 //! Read first: docs/dpdk.md, and "Poll Mode Driver" in DPDK's programmer's guide. Each core has a queue pair.
-//! Received frames are lent to the stack where the device put them and freed after; what is sent is copied once,
+//! Received frames are passed to the stack where the device put them and freed after; what is sent is copied once,
 //! into the device's memory. A device spreads frames by a hash of its own: what belongs to another core is
 //! handed over through a ring. Merging of received segments by the device (LRO) is not asked for.
 
@@ -48,7 +48,7 @@ pub struct Dpdk {
     arrived: Vec<Mbuf>,
     /// Taken and not sent yet.
     pending: Vec<Mbuf>,
-    /// Of these, from the front, the driver has seen to the offloads.
+    /// For so many of these, from the front, the driver has prepared the offloads.
     prepared: usize,
     /// Large segments are left to the device.
     device_cuts: bool,

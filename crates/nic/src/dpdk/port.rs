@@ -26,9 +26,9 @@ const INBOX: u32 = 1024;
 pub(super) const PENDING: usize = 512;
 /// Mbufs that the threads' caches keep at most (1.5 times their size), each.
 const CACHED: u32 = 384;
-/// Room of an mbuf that every device takes.
+/// Bytes of an mbuf that every device takes.
 const ROOM: u16 = 2048;
-/// Room of an mbuf of a large segment: 9 make 64 KiB, and no device has less to one descriptor.
+/// Bytes of an mbuf of a large segment: 9 make 64 KiB, and no device has less to one descriptor.
 const LARGE_ROOM: u16 = 8192;
 /// Ethernet header and two VLAN tags.
 const LINK_BYTES: u16 = 14 + 4 + 4;
@@ -82,7 +82,7 @@ impl Inbox {
         })
     }
 
-    /// Whether there was room.
+    /// Puts a frame in; false: the inbox is full.
     pub fn put(&self, mbuf: Mbuf) -> bool {
         let is_put = self.ring.put(mbuf);
         // Either the sleeper sees the frame in `announce_sleep`, or this sees that it sleeps.
@@ -283,7 +283,7 @@ fn wanted(about: &About, queues: u16) -> Setup {
     }
 }
 
-/// Room of an mbuf to receive into, and to send from. Any frame that is no large segment fits the latter.
+/// Bytes of an mbuf to receive into, and of one to send from. Any frame that is no large segment fits the latter.
 fn rooms(setup: &Setup) -> [u16; 2] {
     let frame = ROOM.max(setup.mtu.saturating_add(LINK_BYTES));
     let receive = if setup.able & able::RX_SCATTER != 0 {

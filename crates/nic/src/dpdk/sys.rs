@@ -80,7 +80,7 @@ pub struct Pools {
 }
 
 impl Port {
-    /// Opens the device of these arguments, `net_tap0,iface=x` or a PCI address, as port `name`.
+    /// Opens the device that these arguments name, `net_tap0,iface=x` or a PCI address, as port `name`.
     pub fn probe(arguments: &str, name: &str) -> io::Result<Self> {
         let (arguments, name) = (text(arguments)?, text(name)?);
         let mut number = 0;
@@ -241,7 +241,7 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// `count` mbufs with room for `room` bytes each.
+    /// A pool of `count` mbufs of `room` bytes each.
     pub fn new(name: &str, count: u32, room: u16, node: i16) -> io::Result<Self> {
         let name = text(name)?;
         // SAFETY: a string that is copied.
@@ -369,7 +369,7 @@ unsafe impl Send for Ring {}
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// Room for `count` frames less one; a power of two.
+    /// A ring for `count` frames less one; `count` is a power of two.
     pub fn new(name: &str, count: u32, node: i16) -> io::Result<Self> {
         let name = text(name)?;
         // SAFETY: a string that is copied.
@@ -378,7 +378,7 @@ impl Ring {
         Ok(Self { raw })
     }
 
-    /// Whether there was room; otherwise the frame is freed.
+    /// Puts a frame in; false: the ring is full, and the frame is freed.
     pub fn put(&self, mbuf: Mbuf) -> bool {
         // SAFETY: ring and mbuf are alive; an mbuf that was put is the ring's and forgotten here.
         let is_put = unsafe { shunt_ring_put(self.raw.as_ptr(), mbuf.0.as_ptr()) } != 0;

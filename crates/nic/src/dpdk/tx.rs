@@ -1,6 +1,6 @@
 //! Sending: a frame into mbufs, with what the device does for it; the rest in software.
 //!
-//! Read first: `rte_mbuf_core.h`, `RTE_MBUF_F_TX_TCP_SEG`. Frames wait until the end of a turn, so that the
+//! Read first: `rte_mbuf_core.h`, `RTE_MBUF_F_TX_TCP_SEG`. Frames wait until the end of a poll, so that the
 //! device is told once for many.
 
 use std::time::{Duration, Instant};

@@ -2,11 +2,11 @@
 //!
 //! The engine claims addresses, local ports that it listens on, and flows. Two programs look the claims up
 //! in the same maps (`program.rs`): a socket filter admits to the engine's packet sockets what is claimed,
-//! and its opposite at the TCX ingress hook takes the same packets out of the kernel's way, which it comes
+//! and its opposite at the TCX ingress hook keeps the same packets from the kernel, which it comes
 //! to after the packet sockets. Everything else passes both untouched. With AF_XDP a third takes them before
 //! either. When the process dies all are gone, and the kernel has the interface to itself again.
 //!
-//! Bounds: [`CLAIMS_MAX`] claims of all kinds; what finds no room is refused with `ENOBUFS`.
+//! Bounds: [`CLAIMS_MAX`] claims of all kinds; what is beyond them is refused with `ENOBUFS`.
 
 mod program;
 mod socket_filter;
@@ -74,13 +74,13 @@ pub enum Claim {
     },
 }
 
-/// Takes claims, and lets go of them.
+/// Takes claims, and gives them up.
 pub trait Claims: std::fmt::Debug + Send + Sync {
     /// From now on such packets come to the engine alone. The same address or port may be taken several
     /// times, and is the engine's until it was left as often; a flow is taken or it is not.
     ///
     /// # Errors
-    /// `ENOBUFS`: there is no room for another claim.
+    /// `ENOBUFS`: there are [`CLAIMS_MAX`] claims already.
     fn take(&self, claim: Claim) -> io::Result<()>;
 
     /// They go to the kernel again.
@@ -107,7 +107,7 @@ impl ShareError {
     }
 }
 
-/// What is in the map beside a key.
+/// The value of a key in the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum Verdict {
@@ -268,7 +268,7 @@ impl Sharing {
         })
     }
 
-    /// Has a packet socket of the interface receive what is claimed and nothing else.
+    /// Makes a packet socket of the interface receive what is claimed and nothing else.
     ///
     /// # Errors
     /// The kernel refuses the filter.

@@ -21,7 +21,7 @@ use bpf::{
     Width,
 };
 
-/// For whom a program judges.
+/// Which side a program works for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// A filter of the engine's sockets.

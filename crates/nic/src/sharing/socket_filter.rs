@@ -9,7 +9,7 @@ use bpf::classic::{
     ACCEPT, Instruction, LOAD_WORD, REJECT, RETURN, attach, detach, if_equal, plain,
 };
 
-/// Has a socket of the kernel hear nothing from interface number `interface`.
+/// Makes a socket of the kernel receive nothing from interface number `interface`.
 ///
 /// # Errors
 /// The kernel refuses the filter.
@@ -17,7 +17,7 @@ pub fn drop_kernel_copy(socket: BorrowedFd<'_>, interface: u32) -> io::Result<()
     attach(socket, &program(interface))
 }
 
-/// Takes that away.
+/// Takes that filter away.
 ///
 /// # Errors
 /// It is no socket.

@@ -34,7 +34,7 @@ pub(super) struct RingLayout {
     pub data: usize,
     /// Bytes of records, a multiple of a cache line.
     pub size: usize,
-    /// The longest frame; the ring has room for more than two.
+    /// The longest frame; the ring holds more than two.
     pub frame_bytes_max: usize,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct RingLayout {
 pub(super) enum Pushed {
     /// It is in the ring.
     Whole,
-    /// There is no room now.
+    /// There is no free space now.
     NoRoom,
     /// It is too long, or what it lies in is gone.
     Never,

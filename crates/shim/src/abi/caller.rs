@@ -48,7 +48,7 @@ fn pages(start: usize, len: usize) -> impl Iterator<Item = usize> {
     core::iter::once(start).chain(begins.skip(1))
 }
 
-/// Whether it is the calling thread's stack, near above this frame: nobody need be asked about that.
+/// Whether it is the calling thread's stack, near above this frame: the kernel need not be asked about that.
 fn is_near(start: *const c_void, len: usize) -> bool {
     const NEAR: usize = 16 * 1024;
     let above = start.addr().checked_sub((&raw const start).addr());

@@ -167,7 +167,7 @@ switched! { at_a_cancellation_point:
         };
 }
 
-/// Runs code of the switch beside a call of libc's whose result stands.
+/// Runs code of the switch after a call of libc's, whose result and errno stay as they are.
 pub(crate) fn beside(follow: impl FnOnce()) {
     once_at_the_edge(|| {
         follow();
@@ -458,7 +458,7 @@ macro_rules! epoll_waits {
         /// As libc's function of this name.
         ///
         /// # Safety
-        /// The events have room for the maximum; the other pointers are null or valid.
+        /// The events are an array of at least the maximum; the other pointers are null or valid.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(
             $epfd: c_int, $events: *mut epoll_event, $max: c_int, $($arg: $type),*

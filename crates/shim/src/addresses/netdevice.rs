@@ -19,7 +19,7 @@ pub fn is_asked(request: c_ulong) -> bool {
     netdevice::is_asked(request) && !Inside::is_active() && policy().may_accelerate()
 }
 
-/// The room that a program has for a list, before the kernel is asked: it writes there what it has used.
+/// The bytes that a program's buffer for a list has, before the kernel is asked: it writes there what it has used.
 pub fn room(request: c_ulong, argument: *const c_void) -> Option<c_int> {
     (request == libc::SIOCGIFCONF)
         .then(|| int_at(&sys::copied(argument, size_of::<ifconf>())?))

@@ -249,7 +249,7 @@ fn wait_on(call: &Call<'_>) -> Result<Result<(), Errno>, Errno> {
     }
 }
 
-/// The connection is closed: reports why, and lets the program try again if it never stood.
+/// The connection is closed: reports why, and lets the program try again if it was never established.
 fn conclude(socket: &Socket, stream: &Stream) -> Result<i32, Errno> {
     if socket.was_connected() {
         return Err(Errno::ISCONN);

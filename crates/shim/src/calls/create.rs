@@ -25,7 +25,7 @@ pub fn candidate(domain: i32, kind: i32, protocol: i32) -> Option<SocketKinds> {
 }
 
 /// Whether sockets of this kind are to be followed: attaches on the first question. ENETDOWN where there
-/// is no engine and the user demanded one, EPROTONOSUPPORT where he demanded one that lacks the protocol.
+/// is no engine and the user demanded one, EPROTONOSUPPORT where the user demanded one that lacks the protocol.
 pub fn attach(kinds: SocketKinds) -> Result<bool, Errno> {
     if attached::all().is_none()
         && let Err(errno) = spare_descriptors()

@@ -111,7 +111,7 @@ pub fn names(fd: RawFd) -> Option<Names> {
     })
 }
 
-/// What the engine has of it, with the socket.
+/// A UDP socket that an engine serves, with the engine's side of it.
 struct Served<'a> {
     fd: RawFd,
     file: &'a Arc<File>,

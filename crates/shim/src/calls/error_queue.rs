@@ -20,7 +20,7 @@ use switch::readiness::ERR;
 
 pub use completions::Completions;
 
-/// A call with MSG_ZEROCOPY has moved bytes. Without SO_ZEROCOPY, which the backing socket knows, nobody wants to hear of it.
+/// A call with MSG_ZEROCOPY has moved bytes. Without SO_ZEROCOPY, which the backing socket knows, nobody asks for it.
 pub fn completed(fd: RawFd, socket: &Socket) {
     // A connection may have it from its listener.
     socket.pay_options(fd);
@@ -47,7 +47,7 @@ pub fn take(fd: RawFd, slices: &mut [IoSliceMut<'_>], room: usize) -> Switched<E
     with_stream(fd, |call| take_of(call, slices, room))
 }
 
-/// Who is told from where to where datagrams go is told it here; with bytes of a stream nothing is told of it.
+/// Whether source and destination go with an entry: a program that asks for them with datagrams gets them here too.
 fn wants_ends(socket: &Socket) -> u32 {
     let asks = |level, name, want| match socket.log.is_on(level, name) {
         true => want,

@@ -1,5 +1,5 @@
 //! listen(2) and accept(2). A listener on ANY listens on every stack at once; one accept serves both
-//! queues, by turns.
+//! queues, alternately.
 
 use core::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -32,7 +32,7 @@ use switch::backing;
 use switch::readiness::Phase;
 use switch::stream::{Accepted, Stream};
 
-/// Whoever has found nobody at a port of loopback is on his way to the kernel, which refuses him if it does not hear yet.
+/// A connect that found no engine's listener on loopback is about to reach the kernel, which refuses it unless it listens.
 const GRACE: Duration = Duration::from_millis(1);
 
 /// listen(2).
@@ -106,7 +106,7 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
     Ok(Some(0))
 }
 
-/// What is to listen on an engine.
+/// Makes the socket that is to listen on an engine.
 fn prepare(fd: RawFd, socket: &Socket, place: EngineIndex) -> Result<Arc<Stream>, Errno> {
     let backing = sys::borrow(fd)?;
     let stream = Stream::open(place, backing)?;
@@ -214,7 +214,7 @@ impl Listener<'_> {
         SocketFlags::from_bits_retain(self.flags.cast_unsigned())
     }
 
-    /// Whether shutdown(2) was called meanwhile: the stream is nobody's then.
+    /// Whether shutdown(2) was called meanwhile: the stream is no longer the socket's then.
     fn has_stopped(&self) -> bool {
         let now = self.socket.borrow_stream();
         !now.as_ref()

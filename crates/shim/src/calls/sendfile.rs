@@ -26,7 +26,7 @@ const MAX_COUNT: usize = 0x7fff_f000;
 const BY_REFERENCE_MIN: u64 = 128 * 1024;
 /// From here on what is left of a file is worth the message that shares it.
 const SHARE_MIN: u64 = 1024 * 1024;
-/// Looked at even where the window seems to have less room.
+/// At least this much of the file is looked at, even where the window has less free space.
 const PART_MIN: usize = 64 * 1024;
 
 /// Sends up to `count` bytes of `file`: from `offset`, which is moved on, or from the file's position.
@@ -150,7 +150,7 @@ impl Reference {
         })
     }
 
-    /// Sends what there is room for, `done` bytes after the start; `None`: by the window.
+    /// Sends what fits, `done` bytes after the start; `None`: by the window.
     fn send(&self, stream: &Stream, done: u64, left: usize) -> Result<Option<SendStep>, Errno> {
         let from = self.start + done;
         let Some(there) = self.size.checked_sub(from).filter(|there| *there > 0) else {

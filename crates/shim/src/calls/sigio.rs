@@ -1,7 +1,7 @@
 //! Signal-driven I/O: F_SETOWN, F_SETOWN_EX, F_SETSIG, O_ASYNC, and the ioctls that mean the same (fcntl(2), socket(7)).
 //!
 //! The kernel judges and keeps all of it on the backing socket, and answers what is asked. What happens to an
-//! accelerated socket happens on another descriptor, which the engine lends: the same is set there
+//! accelerated socket happens on another descriptor, which the engine provides: the same is set there
 //! (docs/decisions/0044-signals-by-a-pair.md).
 
 mod sys;
@@ -13,7 +13,7 @@ use crate::report;
 use crate::socket::Socket;
 use switch::stream::Stream;
 
-/// Whether the command says who is signalled of what.
+/// Whether the command says who gets which signal for what.
 pub fn is_setting(command: i32) -> bool {
     matches!(command, libc::F_SETOWN | F_SETOWN_EX | F_SETSIG)
 }
@@ -30,7 +30,7 @@ const F_SETSIG: i32 = 10;
 const FIOSETOWN: u64 = 0x8901;
 const SIOCSPGRP: u64 = 0x8902;
 
-/// The program has changed something of it.
+/// The program has changed one of these settings.
 pub fn follow(fd: RawFd) {
     // A child of vfork has the parent's table, but descriptors of its own.
     if crate::process::is_borrowed_memory() {
@@ -57,7 +57,7 @@ pub fn follow_flags(fd: RawFd, flags: i32) {
     }
 }
 
-/// A call has seen something of the socket: whoever is signalled of it was, when this returns.
+/// A call has seen something of the socket: when this returns, the signals for that were sent.
 pub fn settle(socket: &Socket, stream: &Stream) {
     if socket.is_signalled() {
         stream.await_signals();
@@ -86,7 +86,7 @@ pub fn apply(fd: RawFd, socket: &Socket, stream: &Stream) {
     }
 }
 
-/// Of a descriptor that has come from elsewhere: whether somebody is to be signalled.
+/// Of a descriptor that has come from elsewhere: whether signals are to be sent for it.
 pub fn recover(fd: RawFd, socket: &Socket) {
     if sys::Settings::of(fd).is_ok_and(|settings| settings.is_any()) {
         socket.set_signalled();

@@ -25,7 +25,7 @@ pub const DATAGRAM_MAX: usize = 64 * 1024;
 /// an offset, without a pipe. Who knows of it (`shunt recv`) saves a copy, and nobody else can tell.
 pub const STRAIGHT: u32 = 1 << 30;
 
-/// Moves up to `len` bytes. Whether an offset was given is all that matters of it, but for a file's: no other side has
+/// Moves up to `len` bytes. Of an offset it only matters whether one was given, except for a file: no other side has
 /// any.
 pub fn splice(
     from: RawFd,
@@ -198,7 +198,7 @@ fn to_socket(call: &Call<'_>, pipe: RawFd, len: usize, waits: bool) -> Result<us
     })
 }
 
-/// One datagram; what of it the pipe has no room for is lost, as with a short buffer.
+/// One datagram; what does not fit the pipe is lost, as with a short buffer.
 fn from_datagrams(socket: RawFd, pipe: BorrowedFd<'_>, len: usize, waits: bool) -> Switched<usize> {
     if !is_ready(pipe, PollFlags::OUT, waits)? {
         return Err(Errno::AGAIN);
@@ -211,7 +211,7 @@ fn from_datagrams(socket: RawFd, pipe: BorrowedFd<'_>, len: usize, waits: bool) 
     rustix::io::write(pipe, &part[..count]).map(Some)
 }
 
-/// One datagram of what one read of the pipe gives.
+/// Sends one datagram of what one read of the pipe gives.
 fn to_datagrams(socket: RawFd, pipe: BorrowedFd<'_>, len: usize, waits: bool) -> Switched<usize> {
     if !is_ready(pipe, PollFlags::IN, waits)? {
         return Err(Errno::AGAIN);

@@ -22,7 +22,7 @@ pub const OPT_ID: u32 = 1 << 7;
 pub const OPT_ID_TCP: u32 = 1 << 16;
 const OPT_TSONLY: u32 = 1 << 11;
 
-/// What a socket has been asked to tell, and how it counts.
+/// Which times a socket's program asks for, and how its bytes or datagrams are numbered.
 #[derive(Debug, Default)]
 pub struct Stamping {
     /// As SO_TIMESTAMPING was set.
@@ -31,16 +31,16 @@ pub struct Stamping {
     is_used: AtomicBool,
     /// Of a TCP socket: the byte that is called 0.
     base: AtomicU64,
-    /// Of a UDP socket: what the next datagram is called.
+    /// Of a UDP socket: the key of the next datagram.
     next: AtomicU32,
 }
 
-/// What one call wants to hear.
+/// Which times one call asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Bits of `hostif::stamp`.
     pub stamps: u8,
-    /// What a datagram is called.
+    /// The key of a datagram.
     pub key: u32,
     /// The key was counted for it.
     is_counted: bool,
@@ -67,7 +67,7 @@ impl Stamping {
         self.flags.store(listener.flags(), Ordering::Relaxed);
     }
 
-    /// What a call on a stream wants to hear, where `asked` came with it.
+    /// Which times a call on a stream asks for, where `asked` came with it.
     pub fn of_stream(&self, asked: Option<u32>) -> u8 {
         let flags = self.flags();
         let stamps = stamps(of_call(flags, asked));
@@ -82,7 +82,7 @@ impl Stamping {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// The same of a datagram, which is counted; `key`: it has its own name.
+    /// Which times a datagram's call asks for; the datagram is counted, or has the key that the call names.
     pub fn of_datagram(&self, asked: Option<u32>, key: Option<u32>) -> Wanted {
         let flags = of_call(self.flags(), asked);
         let is_counted = flags & COUNTED != 0 && flags & OPT_ID != 0 && key.is_none();
@@ -105,7 +105,7 @@ impl Stamping {
         }
     }
 
-    /// What a byte of a stream is called (`ee_data`).
+    /// The key of a byte of a stream (`ee_data`).
     pub fn key_of(&self, told: &Told) -> u32 {
         let [a, b, c, d, ..] = told
             .byte
@@ -115,7 +115,7 @@ impl Stamping {
     }
 }
 
-/// What counts in a call: of what is told how, the socket's, of what is told, the call's if it says so.
+/// The flags that count in a call: how times are told is the socket's, which are told the call's if it says so.
 fn of_call(flags: u32, asked: Option<u32>) -> u32 {
     asked.map_or(flags, |asked| flags & !RECORDS | asked & RECORDS)
 }

@@ -83,7 +83,7 @@ pub fn send_asking(
     Ok(sent)
 }
 
-/// What the program wants to hear with `received` bytes, as control messages (Linux `tcp_recvmsg`): when the latest arrived,
+/// What the program is told with `received` bytes, as control messages (Linux `tcp_recvmsg`): when the latest arrived,
 /// and how many are left, of which one stands for the end of the stream. `None`: nothing.
 pub fn told_with(fd: RawFd, received: usize, room: usize) -> Option<Control> {
     let told = with_stream(fd, |call| {
@@ -298,7 +298,7 @@ impl Call<'_> {
             || self.stream.phase() == Phase::Closed
     }
 
-    /// Nothing is there: what Linux says in each state, or `None` to wait.
+    /// Nothing has arrived: what Linux says in each state, or `None` to wait.
     fn end_of_data(&self, skipped: usize) -> Result<Option<usize>, Errno> {
         if self.stream.is_flowing() && !self.socket.receive_shut() && !self.socket.is_spent() {
             return Ok(None);

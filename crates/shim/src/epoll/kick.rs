@@ -1,4 +1,4 @@
-//! What changes for the kernel's epoll when a set begins to be served: whom it makes leave, and what it still watches.
+//! What changes for the kernel's epoll when a set begins to be served: which threads have to leave it, and what it still watches.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ fn kick(set: &'static Set) {
     let _ = epoll::delete(epoll, &ring);
 }
 
-/// What the kernel's epoll is to watch for: whether there is room to send is the engine's to say.
+/// What the kernel's epoll is to watch for: whether a socket is writable only the engine knows.
 pub fn for_kernel((mask, data): (u32, u64), place: WatchedBy) -> (EventFlags, EventData) {
     let mask = if place == WatchedBy::Both {
         mask & !(OUT | WRNORM)

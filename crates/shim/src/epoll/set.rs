@@ -83,7 +83,7 @@ impl Interest {
         }
     }
 
-    /// Whether it was deleted, or its set began a new life.
+    /// Whether it was deleted, or its set is used by another instance now.
     pub fn is_removed(&self) -> bool {
         self.removed.load(Ordering::Relaxed)
     }
@@ -159,7 +159,7 @@ pub struct Set {
     ready: Mutex<VecDeque<Arc<Interest>>>,
     /// Interests with a place other than [`WatchedBy::Kernel`].
     served: AtomicUsize,
-    /// Whether the kernel's epoll has anything to say.
+    /// How many interests the kernel's epoll watches.
     in_kernel: AtomicUsize,
     /// A number of the kernel's epoll, the one last used.
     descriptor: AtomicI32,
@@ -213,7 +213,7 @@ impl Set {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number is registered with the kernel's epoll, or no more.
+    /// Notes whether the number is registered with the kernel's epoll.
     pub fn note_foreign(&self, fd: RawFd, there: bool) {
         let mut members = self.members();
         if there {
@@ -390,7 +390,7 @@ impl Set {
         }
     }
 
-    /// Empties the set for its next life.
+    /// Empties the set, for another epoll instance to use it.
     pub fn clear(&self) {
         let mut members = self.members();
         for interest in members.interests.values() {

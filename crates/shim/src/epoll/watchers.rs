@@ -1,4 +1,4 @@
-//! The epoll interests in one socket, and what happens to them when the socket's fate is decided.
+//! The epoll interests in one socket, and what happens to them when it is decided which stack has the socket.
 
 use std::sync::Arc;
 

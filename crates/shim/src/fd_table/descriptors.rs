@@ -1,4 +1,4 @@
-//! Which descriptor numbers the switch has something to say about, and what stands behind each.
+//! Which descriptor numbers the switch serves, and what stands behind each.
 //!
 //! The question is asked by every call of the program; `tracked` has the answer "not ours". The answer itself is a [`Shared`] in a chunk that is made when first needed.
 //!

@@ -12,7 +12,7 @@ use crate::addresses::Dump;
 use crate::epoll::Instance;
 use crate::socket::Socket;
 
-/// How often this process is a fork's child, counting its forebears.
+/// How often this process is a fork's child, counting its ancestors' forks.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// In a forked child, before [`File::forget_references`]: calls that slept in the parent count no more.
@@ -30,7 +30,7 @@ pub struct File {
 
 /// What an open file description can be.
 pub enum Kind {
-    /// A TCP socket whose fate the switch decides.
+    /// A TCP or UDP socket for which the switch decides which stack has it.
     Socket(Socket),
     /// An epoll instance.
     Epoll(Instance),

@@ -36,7 +36,7 @@ use switch::stream::Stream;
 
 pub use arriving::{each_right, has_control};
 
-/// Whose turn it is to ask.
+/// Held by the thread that asks.
 static TURN: Mutex<()> = Mutex::new(());
 
 thread_local! {
@@ -202,7 +202,7 @@ pub fn adopt(fd: RawFd, is_stream: bool) -> Result<Found, Errno> {
     Ok(found)
 }
 
-/// A TCP socket that neither listens nor has a peer, or is about to: its fate is open yet.
+/// A TCP socket that neither listens nor has a peer, or is about to: which stack has it is not decided yet.
 fn undecided(fd: RawFd, family: Family) -> Option<Arc<File>> {
     let socket = Socket::new(family);
     socket.set_shared();

@@ -40,7 +40,7 @@ pub fn forget(fd: RawFd) {
     }
 }
 
-/// Before anybody asks what stands behind a number: sees to it that this is known.
+/// Before anybody asks what stands behind a number: finds it out, if it is not known.
 #[inline]
 pub fn resolve(fd: RawFd) {
     if COUNT.load(Ordering::Acquire) != 0

@@ -21,13 +21,13 @@ use switch::attached;
 
 /// Everything held across a fork, in the order in which it was taken.
 struct ForkLocks {
-    /// First to be let go of.
+    /// Released first.
     engine: Option<Box<dyn inline::Standstill>>,
     _ready: Vec<MutexGuard<'static, VecDeque<Arc<Interest>>>>,
     _members: Vec<MutexGuard<'static, Members>>,
     sets: MutexGuard<'static, Sets>,
     _asking: MutexGuard<'static, ()>,
-    /// Last: then handlers of signals run.
+    /// Released last: then handlers of signals run.
     _inside: Inside,
 }
 

@@ -1,5 +1,5 @@
 //! sigaction(2) and its kin: a handler of ours stands in front of each of the program's, and lets it run only outside the
-//! library's calls (`client::inline_engine::defer`): docs/decisions/0050-handlers-run-at-the-edge.md.
+//! library's calls (`client::SignalDeferral`): docs/decisions/0050-handlers-run-at-the-edge.md.
 //!
 //! The program sees the handlers it installed, their flags and their masks. Signals that answer to what the thread
 //! itself does (SIGSEGV and its like) go to the program's handler directly: they cannot wait. What libc

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// The process whose memory this is.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// There has been a child in this memory. Never taken back: nobody says when the last one has left.
+/// A child has run in this process's memory. Never taken back: nobody says when the last one has left.
 static HAS_LENT: AtomicBool = AtomicBool::new(false);
 
 /// This process's memory is its own from now on: at load, and in a forked child.
@@ -25,7 +25,7 @@ pub fn is_borrowed_memory() -> bool {
     HAS_LENT.load(Ordering::Relaxed) && own_pid() != OWNER.load(Ordering::Relaxed)
 }
 
-/// A process may be about to lend its memory by a system call of its own (syscall(2)).
+/// The process may be about to make such a child by a system call of its own (syscall(2)).
 pub fn note_lending() {
     HAS_LENT.store(true, Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
-//! What the switch remembers of a UDP socket (`crate::datagram`). Flags share a word with those of streams,
+//! What the switch remembers of a UDP socket (`calls::datagram`). Flags share a word with those of streams,
 //! whose numbers are below 1 << 16.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const HAS_CORKED: u32 = 1 << 28;
 /// Of so many receiving calls on both stacks one asks the kernel first.
 const KERNEL_TURN: u32 = 16;
 
-/// The options that rule fragments out.
+/// The options that forbid fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoFragments {
     /// IP_MTU_DISCOVER.
@@ -82,7 +82,7 @@ impl Socket {
         self.set(KERNEL_RECEIVES, on);
     }
 
-    /// The number of a receiving call: who is served first.
+    /// The number of a receiving call, which decides what is asked first.
     pub fn next_receive(&self) -> u32 {
         self.receives.fetch_add(1, Ordering::Relaxed)
     }
@@ -97,7 +97,7 @@ impl Socket {
         turn % KERNEL_TURN == KERNEL_TURN - 1
     }
 
-    /// What a program wants to hear with each datagram.
+    /// What a program asks for with each datagram.
     pub fn wanted(&self) -> u32 {
         self.wanted.load(Ordering::Relaxed)
     }
@@ -178,7 +178,7 @@ impl Socket {
         }
     }
 
-    /// Whether the backing socket has the filter that holds back what engines hear too.
+    /// Whether the backing socket has the filter that drops what engines receive too.
     pub fn is_filtered(&self) -> bool {
         self.has(FILTERED)
     }

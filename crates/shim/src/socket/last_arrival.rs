@@ -6,7 +6,7 @@ use client::datagram_messages::want;
 
 /// In place of a time: nothing was received.
 const NONE: u64 = 0;
-/// Something was, while nobody asked.
+/// Something was received, before times were asked for.
 const UNSTAMPED: u64 = 1;
 /// The kernel had it, and knows when it came.
 const BY_KERNEL: u64 = 2;
@@ -37,7 +37,7 @@ impl LastArrival {
         !self.is_asked.swap(true, Ordering::Relaxed)
     }
 
-    /// A datagram was received from an engine, or an entry of the error queue. `wanted`: what the program hears with it.
+    /// A datagram was received from an engine, or an entry of the error queue. `wanted`: what the program is told with it.
     pub fn note(&self, arrived_ns: u64, wanted: u32) {
         self.note_as(arrived_ns.max(BY_KERNEL + 1), wanted);
     }
@@ -58,7 +58,7 @@ impl LastArrival {
         }
     }
 
-    /// What one who asks for the time is told.
+    /// What the request for the time is answered with.
     pub fn answer(&self) -> Answer {
         match self.at.load(Ordering::Relaxed) {
             NONE | BY_KERNEL => Answer::Kernels,

@@ -32,12 +32,12 @@ impl Socket {
         }
     }
 
-    /// Where in the ring of a UDP socket ends what was looked at so.
+    /// Where in the ring of a UDP socket the part ends that was peeked at.
     pub fn peeked_end(&self) -> u64 {
         self.peeked_end.load(Ordering::Relaxed)
     }
 
-    /// See there.
+    /// Sets what [`Self::peeked_end`] tells.
     pub fn set_peeked_end(&self, end: u64) {
         self.peeked_end.store(end, Ordering::Relaxed);
     }

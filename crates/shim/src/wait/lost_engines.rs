@@ -21,7 +21,7 @@ static CHANGES_SEEN: AtomicU32 = AtomicU32::new(0);
 /// When to look next, milliseconds of the coarse clock.
 static DUE_MS: AtomicU64 = AtomicU64::new(0);
 static PAUSE_MS: AtomicU64 = AtomicU64::new(FIRST_MS);
-/// A thread is at it.
+/// A thread is looking.
 static IS_LOOKING: AtomicBool = AtomicBool::new(false);
 
 /// Whether something may be missing. One load for programs whose engines live.
@@ -55,7 +55,7 @@ pub fn look() {
     IS_LOOKING.store(false, Ordering::Release);
 }
 
-/// In a forked child: who was at it is not here.
+/// In a forked child: the thread that was looking is not here.
 pub fn reset_in_child() {
     IS_LOOKING.store(false, Ordering::Relaxed);
 }
@@ -76,7 +76,7 @@ fn look_once() {
     PAUSE_MS.store((pause_ms * 2).min(LONGEST_MS), Ordering::Relaxed);
 }
 
-/// There are engines that may end: what a look does then.
+/// Sets what a look does, once there are engines that may end.
 pub fn expect(bring_back: fn() -> bool) {
     let _ = BRING_BACK.set(bring_back);
 }

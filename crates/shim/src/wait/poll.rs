@@ -18,7 +18,7 @@ use crate::wait::sleeping;
 use switch::readiness::{ALWAYS, IN, RDNORM};
 use switch::stream::Stream;
 
-/// Whether the switch has something to say about any of the numbers. Async-signal-safe.
+/// Whether the switch serves any of the numbers. Async-signal-safe.
 pub fn concerns(fds: &[libc::pollfd]) -> bool {
     fds.iter().any(|fd| descriptors::is_tracked(fd.fd))
 }

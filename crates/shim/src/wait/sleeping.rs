@@ -19,7 +19,7 @@ pub fn reap() {
     }
 }
 
-/// Sleeps until there is `news`, a descriptor of `kernel` is ready, or the deadline is over. `news` is
+/// Sleeps until `news` holds, a descriptor of `kernel` is ready, or the deadline is over. `news` is
 /// asked again after each event of the `streams`. EINTR after a signal handler ran.
 pub fn sleep(
     streams: &[&Stream],
@@ -75,7 +75,7 @@ pub fn sleep_noted(
     }
 }
 
-/// As `sleep`, for a thread that waits for bytes on the stream of a user buffer.
+/// As `sleep`, for a thread that waits for bytes on the stream of the user buffer.
 pub fn sleep_lending(
     user_buffer: &UserBuffer<'_, '_>,
     deadline: Deadline,

@@ -51,7 +51,7 @@ impl Waker {
         }
     }
 
-    /// Takes the ring away, so that the next sleep sleeps.
+    /// Takes the rings so far, so that the next sleep sleeps.
     pub fn silence(&self) {
         if let Some(ring) = self.ring.load().as_ref() {
             // Nothing to read: another sleeper was faster.

@@ -144,7 +144,7 @@ impl Stack<'_> {
         Ok(())
     }
 
-    /// The program lets go of the connection: what it wrote is still delivered, then the row is
+    /// The program closes the connection: what it wrote is still delivered, then the row is
     /// released and the host told. The identifier is not to be used again.
     ///
     /// # Errors
@@ -192,7 +192,7 @@ impl Stack<'_> {
         Ok(())
     }
 
-    /// The program lets go of the connection and wants it reset. What it has written goes ahead of the reset as
+    /// The program closes the connection and wants it reset. What it has written goes ahead of the reset as
     /// far as the windows allow: Linux sends within send(2), so a peer may count on it.
     ///
     /// # Errors

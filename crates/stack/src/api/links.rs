@@ -34,8 +34,8 @@ impl Stack<'_> {
         Ok(())
     }
 
-    /// The device of an interface was exchanged for one with this hardware address, perhaps on another link: who was
-    /// found there is asked for again, but those of whom the host has said where they are.
+    /// The device of an interface was exchanged for one with this hardware address, perhaps on another link: neighbours that were
+    /// found there are asked for again, except those that the host has set.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -160,7 +160,7 @@ impl Stack<'_> {
     /// Makes a socket a member of a group.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`]: no group, or a source beside a membership for everybody;
+    /// [`Error::InvalidArgument`]: no group, or a source where there is a membership for all sources;
     /// [`Error::NotFound`]: no such interface; [`Error::AddressInUse`]: it is a member;
     /// [`Error::AddressNotAvailable`]: it listens to that source; [`Error::NoMemory`].
     pub fn udp_join(&mut self, id: UdpId, join: &Membership) -> Result<(), Error> {
@@ -179,10 +179,10 @@ impl Stack<'_> {
         self.ip.multicast.leave(interfaces, socket, leave)
     }
 
-    /// Of a group that the socket hears as a whole, no more what this source sends (RFC 3678 §3).
+    /// Of a group that the socket receives from as a whole, blocks what this source sends (RFC 3678 §3).
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`]: it does not hear the group, or only single sources of it;
+    /// [`Error::InvalidArgument`]: it does not receive from the group, or only from single sources of it;
     /// [`Error::AddressNotAvailable`]: the source is blocked already; [`Error::NoMemory`].
     pub fn udp_block(&mut self, id: UdpId, block: &Membership) -> Result<(), Error> {
         let socket = self.udp.check(id)?;

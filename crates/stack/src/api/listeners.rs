@@ -175,7 +175,7 @@ impl Stack<'_> {
         self.tcp.listeners.listening.addresses_on(port)
     }
 
-    /// Whether a listener would hear a SYN to this end of the host's own.
+    /// Whether a listener would get a SYN to this local end.
     #[must_use]
     pub fn is_heard(&self, local: SocketAddr) -> bool {
         let address = local.ip().to_canonical();

@@ -92,7 +92,7 @@ impl Stack<'_> {
             })
     }
 
-    /// The name of each connection and the host's token: what to look at all of them for, where the figures are not asked for.
+    /// The name of each connection and the host's token: for a look at all of them that needs no figures.
     pub fn connection_names(&self) -> impl Iterator<Item = (ConnectionId, u64)> {
         let used = &self.tcp.connections[..at(*self.tcp.connections_used)];
         (0..)

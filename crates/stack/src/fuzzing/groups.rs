@@ -69,7 +69,7 @@ impl Egress for Device {
     }
 }
 
-/// What a socket wants of a group: to hear all but these, or only these.
+/// What a socket wants of a group: to receive from all sources but these, or only from these.
 #[derive(Clone, Default)]
 struct Wish {
     all: bool,

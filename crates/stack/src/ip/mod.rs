@@ -47,7 +47,7 @@ pub(crate) struct Ip {
     /// Per interface: what its routers have said.
     discoveries: Vec<Discovery>,
     reassembly: Reassembly,
-    /// Where a packet whose fragments are all there is put together.
+    /// The buffer in which a packet is put together once all its fragments are there.
     pub(crate) assembled: Vec<u8>,
     /// Senders of fragments wait to be told that the rest never came.
     has_late_fragments: bool,

@@ -42,7 +42,7 @@ pub struct InterfaceConfig {
     pub mtu: u16,
     /// How neighbours are found.
     pub resolution: Resolution,
-    /// How programs name the link beside link-local addresses (RFC 4007 §6; the kernel's interface
+    /// How programs name the link together with link-local addresses (RFC 4007 §6; the kernel's interface
     /// index); 0: not at all.
     pub scope_id: u32,
     /// Listen to routers: default routes, prefixes and addresses made from them (RFC 4861 §6.3,

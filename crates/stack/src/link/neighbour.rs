@@ -23,9 +23,9 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 const PROBES_MAX: u8 = 3;
 /// A changed hardware address is believed at most this often (`locktime`).
 const LOCK: Duration = Duration::from_secs(1);
-/// Unused this long, a confirmed entry may make room (`gc_stale_time`).
+/// Unused this long, a confirmed entry may be replaced (`gc_stale_time`).
 const IDLE: Duration = Duration::from_secs(60);
-/// Entries that one search for room looks at.
+/// Entries that one search for a free row looks at.
 const CLOCK_STEPS: usize = 32;
 
 /// What is known about a neighbour.

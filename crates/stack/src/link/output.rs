@@ -240,7 +240,7 @@ impl Link {
         Template::new(&headers, envelope.source, envelope.destination, ports)
     }
 
-    /// Sends a segment without payload that belongs to no turn of a connection; false: a busy interface has lost it, as
+    /// Sends a segment without payload outside of a connection's turn; false: a busy interface has lost it, as
     /// a cable would.
     pub(crate) fn send_control(
         &mut self,

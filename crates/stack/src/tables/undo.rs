@@ -60,7 +60,7 @@ impl UndoRow {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Undoes a change that was interrupted. What the connection was lent is forgotten where it may have been changed as
+    /// Undoes a change that was interrupted. The blocks that the connection held are forgotten where it may have been changed as
     /// well.
     pub(crate) fn roll_back(&self, rows: &mut [ConnectionRecord]) {
         let row = self.index_plus_one.checked_sub(1).map(at);

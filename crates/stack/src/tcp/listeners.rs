@@ -9,7 +9,7 @@ use crate::containers::intrusive::{Links, ListHead, at, zeroed};
 use crate::error::Error;
 use crate::tables::{ConnectionRecord, Flags, ListenerId, ListenerRecord, Row as _};
 
-/// What a listener needs beside its row: the queues through its connections.
+/// What a listener needs besides its row: the queues through its connections.
 #[derive(Clone, Copy, Debug, Default, zerocopy::FromZeros)]
 pub(crate) struct Queues {
     pub(crate) half_open: ListHead,

@@ -1,4 +1,4 @@
-//! Blocks that connections are lent from the tables: for ranges of data beyond holes, to one that receives
+//! Blocks of the tables that connections hold for a time: for ranges of data beyond holes, to one that receives
 //! beyond many of them ([`tcp::ReceiveWindow::claim_block`]), and for what is in flight, to one that sends
 //! more than a little ([`tcp::FlightPool`]). A connection keeps one until little is left or it ends. Bounded
 //! in number; without one a connection takes less out of order, or knows less of its flight.

@@ -65,7 +65,7 @@ impl Tcp<'_> {
                 return;
             };
             iss_at_least = self.handle_in_time_wait(ip, now, w, arrival, &segment, egress);
-            // Only a SYN for a listener with room reopens; without one TIME-WAIT goes on and stays silent.
+            // Only a SYN for a listener whose queues have space reopens; without one TIME-WAIT goes on and stays silent.
             let has_room = |listener| !self.listeners.is_half_open_full(listener);
             if iss_at_least.is_none()
                 || !self.listeners.listening.find(&tuple).is_some_and(has_room)

@@ -1,4 +1,4 @@
-//! The table of connections in TIME-WAIT (RFC 9293 §3.6.1): a small row each, the oldest making room
+//! The table of connections in TIME-WAIT (RFC 9293 §3.6.1): a small row each, the oldest giving way
 //! when it is full, and reuse by a new SYN (RFC 6191).
 //!
 //! What a segment means to such a connection is `tcp::TimeWait`.

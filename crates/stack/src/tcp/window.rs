@@ -1,4 +1,4 @@
-//! What a connection is lent while it is at work: its owner's receive window, and blocks of the pools.
+//! What a connection borrows while it is at work: its owner's receive window, and blocks of the pools.
 
 use super::Tcp;
 use super::pools::Pool;

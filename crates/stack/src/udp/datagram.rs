@@ -56,10 +56,10 @@ pub enum SendError {
 pub struct DatagramError<'a> {
     /// What.
     pub kind: DatagramErrorKind,
-    /// Whether a connected socket's next call shall fail with it; others only hear of it in their error
+    /// Whether a connected socket's next call shall fail with it; others are told of it only in their error
     /// queue (RFC 1122 §4.1.3.3).
     pub is_hard: bool,
-    /// The socket keeps an error queue (`IP_RECVERR`).
+    /// The socket has an error queue (`IP_RECVERR`).
     pub is_queued: bool,
     /// Whom the datagram was for.
     pub destination: SocketAddr,

@@ -74,7 +74,7 @@ pub struct UdpOptions {
     pub v6_only: bool,
     /// `UDP_GRO`: takes merged datagrams as they come.
     pub merged: bool,
-    /// Hears what is for an address of this host's, and groups that it has joined itself; not what is for everybody.
+    /// Receives what is for an address of this host, and for groups that it has joined itself; not broadcasts or other groups.
     pub addressed_only: bool,
     /// For datagrams of IPv4.
     pub v4: FamilyOptions,
@@ -105,7 +105,7 @@ pub struct FamilyOptions {
     pub multicast_ttl: u8,
     /// `IP_MULTICAST_LOOP`, `IPV6_MULTICAST_LOOP`.
     pub multicast_loop: bool,
-    /// `IP_MULTICAST_ALL`, `IPV6_MULTICAST_ALL`: hears groups that others of this host have joined.
+    /// `IP_MULTICAST_ALL`, `IPV6_MULTICAST_ALL`: receives from groups that other sockets of this host have joined.
     pub multicast_all: bool,
     /// `IP_MULTICAST_IF`, `IPV6_MULTICAST_IF`.
     pub multicast_interface: Option<InterfaceId>,

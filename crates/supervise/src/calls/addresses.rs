@@ -34,7 +34,7 @@ const LIST_MAX: usize = 64 * 1024;
 #[derive(Default)]
 pub struct Questions(HashMap<u64, Asked>);
 
-/// A question, and what still has to be told for the engines.
+/// A question, and the engines' answers that the program has not received yet.
 struct Asked {
     sequence: u32,
     /// The families that were answered; 0: all.
@@ -129,7 +129,7 @@ impl Supervisor {
         networks.map_or_else(Vec::new, |networks| addresses::own(&networks, fd))
     }
 
-    /// What comes before the kernel's answer.
+    /// Gives the program the engines' answer, before the kernel's.
     fn tell_addresses(
         &mut self,
         call: &Call,

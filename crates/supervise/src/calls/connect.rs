@@ -129,7 +129,7 @@ impl Supervisor {
         }
     }
 
-    /// What a connect of the socket is judged by.
+    /// What decides which stack a connect of the socket goes to.
     fn request(
         &self,
         fd: BorrowedFd<'_>,
@@ -215,7 +215,7 @@ impl Supervisor {
         let stuffed = match signals {
             _ if !nonblocking => 0,
             Some(signals) => {
-                // Before: only then a lack of room is one that somebody is signalled of.
+                // Before it is stuffed: only then the kernel sends a signal when the full pair becomes writable.
                 let _ = signals.set_on(pair.programs.as_fd(), call.fd);
                 pair.stuff_fully()?
             }
@@ -275,14 +275,14 @@ impl Supervisor {
         let closes = caller.closes_on_exec(fd);
         let listener = self.listener.as_fd();
         if let Some(signals) = Signals::of(backing) {
-            // Where the supervisor has not the rights that the program had, nobody is signalled.
+            // Where the supervisor has not the rights that the program had, no signals are sent.
             let _ = signals.set_on(programs, fd);
         }
         let give = || sys::give(listener, id, programs, TargetFd::At(fd), closes).map(drop);
         self.sets.follow(caller, fd, (backing, programs), give)
     }
 
-    /// A connect was answered that a signal had taken back: it is told the same when it comes again.
+    /// A connect was answered that a signal had taken back: the same call gets this answer when it comes again.
     pub fn keep_answer(&mut self, call: &Call, answer: Result<i64, Errno>) {
         if unheard::is_undone(answer) {
             return;
@@ -296,7 +296,7 @@ impl Supervisor {
         }
     }
 
-    /// The answer of a connect that nobody has heard; `None`: there is none.
+    /// The answer of a connect that the program has not received; `None`: there is none.
     fn tell_again(&mut self, call: &Call, key: u64) -> Option<Result<Outcome, Errno>> {
         let Some(Served::Relay(relay)) = self.served.get_mut(&key) else {
             return None;

@@ -1,4 +1,4 @@
-//! Who has a listener's socket otherwise than as the listener's end of its pair: programs that got the socket before it
+//! Which programs have a listener's socket other than as the end of its pair: programs that got the socket before it
 //! listened (a duplicate, a fork, a message), and those whose listener was shut down.
 //!
 //! A descriptor can be exchanged only in the program that is calling. So the former get the end of the pair with their first

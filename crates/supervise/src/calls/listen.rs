@@ -22,7 +22,7 @@ use switch::listen::Listener;
 
 /// The shortest time for which a call waits.
 const AT_ONCE: Duration = Duration::from_micros(1);
-/// Whoever has found nobody at a port of loopback is on his way to the kernel, which refuses him if it does not hear yet.
+/// A connect that found no engine's listener on loopback is about to reach the kernel, which refuses it unless it listens.
 const GRACE: Duration = Duration::from_millis(1);
 /// How often an engine is looked for that is gone.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
@@ -73,7 +73,7 @@ impl Supervisor {
             socket.prepare_to_listen(fd.as_fd())?;
             Ok(socket)
         };
-        // Who knows the port already shall not be heard by the kernel in between.
+        // A peer that knows the port already shall not reach the kernel's listener in between.
         let prepared = (local.port() != 0).then(prepare);
         if prepared.is_some() && owner == Owner::Any && self.engine_access.has_loopback() {
             std::thread::sleep(GRACE);

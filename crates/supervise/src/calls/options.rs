@@ -91,7 +91,7 @@ impl Supervisor {
         Ok(Outcome::Return(0))
     }
 
-    /// SO_ZEROCOPY, and times of sending: a pair tells of neither, and a program that waited for them would wait for ever. Without
+    /// SO_ZEROCOPY, and times of sending: a pair reports neither, and a program that waited for them would wait for ever. Without
     /// the option there are none to wait for. What is no value of it the kernel refuses.
     fn refuse_told_later(
         &self,
@@ -231,7 +231,7 @@ fn refuse_if_late(
     }
 }
 
-/// Writes a value where the call wants it, as much as there is room for, and how much that is.
+/// Writes a value where the call wants it, as much as fits, and how much that is.
 fn give(call: &Call, value: &[u8], room: usize) -> Result<Outcome, Errno> {
     let given = &value[..value.len().min(room)];
     let len = u32::try_from(given.len()).map_err(|_| Errno::INVAL)?;

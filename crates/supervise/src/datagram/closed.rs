@@ -1,4 +1,4 @@
-//! Sockets that no process has open any more: which of them are in the way of a new one.
+//! Sockets that no process has open any more: which of them hold a port that a new one needs.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,7 +8,7 @@ use super::{Datagrams, Peer};
 use crate::supervisor::{Served, Supervisor};
 
 impl Supervisor {
-    /// Ends the sockets of a port that no process has open any more. Not those that are in nobody's way: of sockets of one address
+    /// Ends the sockets of a port that no process has open any more. Not those that do not matter: of sockets of one address
     /// that are not connected and share nothing, the one that was bound last has all that comes, and says who may be beside it.
     pub(super) fn drop_closed_at(&mut self, address: SocketAddr) {
         let port = address.port();

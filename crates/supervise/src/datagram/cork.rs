@@ -16,7 +16,7 @@ pub struct Corked {
 }
 
 impl Corked {
-    /// With what a first call sends.
+    /// Begins with what a first call sends.
     pub fn new(outgoing: Outgoing, family: Family, payload: &[u8]) -> Result<Corked, Errno> {
         let mut corked = Corked {
             outgoing,
@@ -27,7 +27,7 @@ impl Corked {
         Ok(corked)
     }
 
-    /// With more. EMSGSIZE: it would be too long.
+    /// Adds what a further call sends. EMSGSIZE: it would be too long.
     pub fn add(&mut self, payload: &[u8]) -> Result<(), Errno> {
         if self.payload.len() + payload.len() > self.max {
             return Err(Errno::MSGSIZE);

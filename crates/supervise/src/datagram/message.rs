@@ -21,7 +21,7 @@ const _: () = assert!(size_of::<libc::mmsghdr>() == 64);
 /// Linux `UIO_MAXIOV`.
 pub const MESSAGES_MAX: usize = 1024;
 
-/// Where a message is.
+/// Where in a program's memory a message is.
 pub struct MessageLayout {
     /// Address and length of the name.
     pub name: (u64, usize),
@@ -159,7 +159,7 @@ impl MessageLayout {
         }
     }
 
-    /// Bytes of payload that there are, or is room for.
+    /// Bytes of its buffers for payload.
     pub fn len(&self) -> usize {
         let lengths = self.pieces.iter().map(|piece| piece.1);
         lengths.fold(0, usize::saturating_add)
@@ -194,7 +194,7 @@ impl MessageLayout {
         Ok(Vec::new())
     }
 
-    /// Fills it in. What `told` says of the payload's length is the caller's affair.
+    /// Fills it in. The caller decides what `told` says of the payload's length.
     pub fn write(
         &self,
         caller: Caller,

@@ -28,7 +28,7 @@ use switch::groups::is_about_groups;
 /// Sockets of which it is remembered that they are in groups.
 const LEFT_MAX: usize = 4096;
 
-/// Of a socket that an engine is to serve.
+/// A socket that an engine is to serve.
 struct Candidate {
     fd: OwnedFd,
     family: Family,
@@ -343,7 +343,7 @@ impl Supervisor {
         }
     }
 
-    /// The turn of a UDP socket.
+    /// Moves what can be moved on a UDP socket.
     pub fn poll_datagrams(&mut self, key: u64, buffer: &mut [u8]) -> Step {
         self.reap_at_peer(key, buffer);
         let Some(Served::Datagrams(datagrams)) = self.served.get_mut(&key) else {

@@ -34,7 +34,7 @@ const OF_ENGINE: [(i32, i32); 16] = [
     (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
 ];
 
-/// What is told of each datagram.
+/// Options that ask for control messages with each datagram.
 const WANTED: [((i32, i32), u32); 14] = [
     ((libc::IPPROTO_IP, libc::IP_PKTINFO), want::PACKET_INFO),
     ((libc::IPPROTO_IP, libc::IP_RECVTTL), want::TTL),
@@ -72,7 +72,7 @@ const WANTED: [((i32, i32), u32); 14] = [
 pub struct Options {
     /// For the engine.
     pub engine: DatagramOptions,
-    /// What the program wants to hear with each datagram.
+    /// What the program asks for with each datagram.
     pub wanted: u32,
     /// UDP_CORK: what is sent is put together until it is off.
     pub is_corked: bool,
@@ -81,7 +81,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Those of a socket.
+    /// Reads those of a socket.
     pub fn of(socket: BorrowedFd<'_>, family: Family) -> Options {
         let read = |(level, name)| {
             let mut value = [0; 4];

@@ -1,4 +1,4 @@
-//! recvfrom(2) with an address, recvmsg(2) and recvmmsg(2): what waits in the pair, and the file beside it that tells
+//! recvfrom(2) with an address, recvmsg(2) and recvmmsg(2): what waits in the pair, and the file with it that tells
 //! where it came from.
 
 use std::io::IoSliceMut;
@@ -27,13 +27,13 @@ const STRANGERS_MAX: usize = 64;
 pub struct Facts(Vec<u8>);
 
 impl Facts {
-    /// Of these.
+    /// The facts of one datagram.
     pub fn new(name: &[u8], control: &[u8]) -> Facts {
         let len = u8::try_from(name.len()).unwrap_or(0);
         Facts([&[len], &name[..usize::from(len)], control].concat())
     }
 
-    /// A file with them.
+    /// Writes them to a new file.
     pub fn write(&self) -> Result<OwnedFd, Errno> {
         let file = memfd_create("shunt-datagram", MemfdFlags::CLOEXEC)?;
         match rustix::io::write(&file, &self.0) {

@@ -220,7 +220,7 @@ impl Datagrams {
         checked
     }
 
-    /// Whom a name means, and by which stack.
+    /// The destination that a name means, and the stack that it leaves by.
     fn destination(
         &self,
         name: &[u8],
@@ -253,8 +253,8 @@ impl Datagrams {
         self.leave_to_kernel(to).map(|()| To::Kernel)
     }
 
-    /// The stack at whose address a peer has asked, where there is more than one: the answer is from there, wherever the
-    /// routes lead. Not where the program says itself from which.
+    /// The stack by which a peer has sent first, where there is more than one: the answer is from there, wherever the
+    /// routes lead. Not where the program names the source address itself.
     fn asked(&self, to: SocketAddr, control: &[u8]) -> Option<HeardBy> {
         if has_chosen(control, to) || self.owner != Owner::Any || self.peer != Peer::None {
             return None;
@@ -279,7 +279,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Whether the engine reaches it, for this socket.
+    /// Whether the engine carries a datagram to that destination, for this socket.
     pub fn is_engines(&self, to: SocketAddr, networks: &EngineNetworks) -> bool {
         let is_held = || {
             let to = route::resolved(to);
@@ -288,7 +288,7 @@ impl Datagrams {
         self.could_be_engines(to, networks) && (!self.is_on_both(to, networks) || is_held())
     }
 
-    /// The same, whoever is there now.
+    /// As `is_engines`, without asking which stack has a socket there now.
     pub fn could_be_engines(&self, to: SocketAddr, networks: &EngineNetworks) -> bool {
         if self.family == Family::V6 && self.options.engine.v6_only && to.is_ipv4() {
             return false;
@@ -325,7 +325,7 @@ pub fn reaches(to: SocketAddr, networks: &EngineNetworks) -> bool {
     !is_kernels && route::stack_for(to, networks) == Stack::Engine
 }
 
-/// Whether what is sent there comes back to this host.
+/// Whether what is sent there stays on this host.
 pub fn is_this_hosts(ip: IpAddr, networks: &EngineNetworks) -> bool {
     ip.is_loopback() || networks.interfaces.iter().any(|own| own.address == ip)
 }

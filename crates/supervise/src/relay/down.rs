@@ -11,7 +11,7 @@ use crate::filter::SIOCOUTQ;
 use crate::sys;
 
 impl Relay {
-    /// Moves all that there is room for in the pair.
+    /// Moves all that fits the pair.
     pub fn drain_down(&mut self, buffer: &mut [u8]) {
         for _ in 0..ROUNDS_MAX {
             if self.phase != Phase::Open || self.hung_up || !self.move_down(buffer) {

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use crate::sys::check;
 
-/// `struct f_owner_ex` of fcntl(2): who is signalled.
+/// `struct f_owner_ex` of fcntl(2): who gets the signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Owner {
@@ -21,7 +21,7 @@ const F_SETOWN_EX: libc::c_int = 15;
 const F_GETOWN_EX: libc::c_int = 16;
 const F_GETOWNER_UIDS: libc::c_int = 17;
 
-/// Who is signalled of a descriptor's events, and the users, real and effective, in whose name.
+/// Who gets signals for a descriptor's events, and the users, real and effective, in whose name.
 pub fn owner(fd: BorrowedFd<'_>) -> Result<(Owner, (u32, u32)), Errno> {
     let mut owner = Owner::default();
     let mut users = [0_u32; 2];
@@ -37,7 +37,7 @@ pub fn owner(fd: BorrowedFd<'_>) -> Result<(Owner, (u32, u32)), Errno> {
     Ok((owner, (users[0], users[1])))
 }
 
-/// Says who is signalled; in the name of this process's users.
+/// Sets who gets signals; in the name of this process's users.
 pub fn set_owner(fd: BorrowedFd<'_>, owner: Owner) -> Result<(), Errno> {
     // SAFETY: the kernel reads the structure, which lives through the call.
     check(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETOWN_EX, &raw const owner) }).map(drop)

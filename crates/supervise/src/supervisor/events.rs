@@ -1,4 +1,4 @@
-//! What the supervisor hears of: its ends of pairs, their lives, the kernel's connections for a listener.
+//! The events that the supervisor waits for: its ends of pairs, their lives, the kernel's connections for a listener.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ const EVENTS: usize = 256;
 const KERNELS: u64 = 1 << 63;
 
 impl Supervisor {
-    /// Hears of our end of a pair from now on.
+    /// Watches our end of a pair from now on.
     pub fn watch(&self, end: BorrowedFd<'_>, key: u64) -> Result<(), Errno> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.epoll, end, EventData::new_u64(key), flags)
@@ -50,7 +50,7 @@ impl Supervisor {
         }
     }
 
-    /// Hears of the kernel's connections for a listener from now on.
+    /// Watches for the kernel's connections for a listener from now on.
     pub fn watch_kernels(&self, backing: BorrowedFd<'_>, key: u64) -> Result<(), Errno> {
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(
@@ -61,7 +61,7 @@ impl Supervisor {
         )
     }
 
-    /// Does not hear of them any more: the socket is the program's again.
+    /// Stops watching for them: the socket is the program's again.
     pub fn ignore_kernels(&self, backing: BorrowedFd<'_>) {
         // It was not heard of where the kernel has none for it.
         let _ = epoll::delete(&self.epoll, backing);

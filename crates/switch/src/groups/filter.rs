@@ -36,7 +36,7 @@ const NEW: Form = Form {
 };
 
 impl Form {
-    /// That of an option.
+    /// The form of an option's value; `None`: it is no such option.
     pub fn of(level: i32, name: i32) -> Option<&'static Form> {
         match (level, name) {
             (libc::IPPROTO_IP, IP_MSFILTER) => Some(&OLD),
@@ -104,7 +104,7 @@ pub struct Wanted {
     pub group: IpAddr,
     /// The interface.
     pub named: Named,
-    /// Everybody is heard but the sources, and not only these.
+    /// All sources but these are received from, and not only these.
     pub excludes: bool,
     /// The sources, each once.
     pub sources: Vec<IpAddr>,
@@ -139,7 +139,7 @@ pub fn parse(form: &Form, value: &[u8]) -> Result<Wanted, Errno> {
     })
 }
 
-/// The answer for who asks with the head of a structure: what is heard, as far as there is room.
+/// The answer for who asks with the head of a structure: which sources are received from, as far as `room` goes.
 pub fn answer(
     form: &Form,
     asked: &[u8],

@@ -1,4 +1,4 @@
-//! The door to the engines for datagram sockets. One may be on several: what concerns one of them names its place.
+//! Datagram sockets on engines. One may be on several: what concerns one of them names the engine.
 
 use core::net::SocketAddr;
 use std::io::{IoSlice, IoSliceMut};
@@ -16,11 +16,11 @@ use super::Stream;
 use crate::attached;
 use crate::groups::Membership;
 
-/// What came, and to which engine.
+/// What was received, and from which engine.
 pub struct Arrived<T> {
-    /// What came.
+    /// The datagram, or the entry of the error queue.
     pub letter: Delivered<T>,
-    /// The engine.
+    /// The engine that had it.
     pub place: EngineIndex,
 }
 
@@ -66,7 +66,7 @@ impl Stream {
         self.first_udp()?.disconnect()
     }
 
-    /// Changes the options, which may be others on each engine: they are told the engine and those before it.
+    /// Changes the options, which may differ from engine to engine: `options` gets the engine and those before it.
     pub fn set_datagram_options(
         &self,
         options: impl Fn(EngineIndex, &[EngineIndex]) -> DatagramOptions,
@@ -107,7 +107,7 @@ impl Stream {
         self.part_at(place).is_some()
     }
 
-    /// Sends one datagram. EAGAIN: no room now; NETDOWN: it is not on that engine.
+    /// Sends one datagram. EAGAIN: the ring is full; NETDOWN: it is not on that engine.
     pub fn send_datagram(
         &self,
         place: EngineIndex,
@@ -124,7 +124,7 @@ impl Stream {
             .map_or(true, |part| part.readiness().intersects(ends))
     }
 
-    /// From one of the engines on, round.
+    /// All of them, from number `turn` on and then from the first.
     fn from(&self, turn: u32) -> impl Iterator<Item = (&UdpSocket, EngineIndex)> {
         let count = self.udp().len().max(1);
         let first = usize::try_from(turn).unwrap_or(0) % count;
@@ -133,7 +133,7 @@ impl Stream {
         in_turn.map(|part: &UdpSocket| (part, attached::place_of(part.session())))
     }
 
-    /// Takes the next datagram, or only looks at it: of that engine if it has one, else of one after the other.
+    /// Takes the next datagram, or only looks at it: of engine `first` if it has one, else of all in turn.
     pub fn receive_datagram(
         &self,
         (first, turn): (Option<EngineIndex>, u32),
@@ -152,7 +152,7 @@ impl Stream {
         Ok(None)
     }
 
-    /// Looks at what waits from a byte of it all on (SO_PEEK_OFF); of that engine if it is on several.
+    /// Looks at what waits in the ring, from a byte offset on (SO_PEEK_OFF); of that engine if it is on several.
     pub fn look_at_datagram(
         &self,
         (first, turn): (Option<EngineIndex>, u32),

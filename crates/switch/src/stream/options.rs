@@ -62,7 +62,7 @@ impl Stream {
         self.tcp()?.congestion_figures()
     }
 
-    /// The descriptors on which is set who is signalled of events.
+    /// The descriptors on which it is set who gets signals for events (F_SETOWN).
     pub fn signal_ends(&self) -> Result<Vec<PrivateFd>, Errno> {
         let mut ends = Vec::new();
         for part in self.parts() {
@@ -71,22 +71,22 @@ impl Stream {
         Ok(ends)
     }
 
-    /// What comes next is to be signalled of, however it comes.
+    /// Asks for a signal for what comes next, however it comes.
     pub fn expect_signal(&self) {
         self.parts().for_each(Awaited::request_news);
     }
 
-    /// What can be seen of it was signalled of when this returns.
+    /// Returns when the signals for all that can be seen of the socket were sent.
     pub fn await_signals(&self) {
         self.parts().for_each(client::Socket::await_signals);
     }
 
-    /// A thread is about to wait for data: nobody is to be signalled of it.
+    /// A thread is about to wait for data: no signal is to be sent for it.
     pub fn awaits_data(&self) -> Option<AwaitsData<'_>> {
         self.tcp().ok().map(TcpSocket::awaits_data)
     }
 
-    /// Asks when what was sent last leaves, where sending it could not say so; see `TcpSocket::try_send_stamped`.
+    /// Asks when what was sent last leaves, where the sending call could not say so; see `TcpSocket::try_send_stamped`.
     pub fn stamp_written(&self, stamps: u8) {
         // It fails only when the engine is gone, which the next call on data reports.
         let _ = self.tcp().map(|socket| socket.stamp_written(stamps));

@@ -20,13 +20,13 @@ impl Stream {
         }
     }
 
-    /// These as one; `None`: there is none.
+    /// These sockets as one; `None`: there is none.
     pub fn together(parts: &[Arc<Stream>]) -> Option<Arc<Stream>> {
         let sockets: Vec<_> = parts.iter().flat_map(|part| part.udp().to_vec()).collect();
         (!sockets.is_empty()).then(|| Arc::new(Stream::of(sockets)))
     }
 
-    /// As it was, and this one too.
+    /// The same sockets, with those of `part`.
     pub fn with(&self, part: &Stream) -> Arc<Stream> {
         let living = self.living_udp().chain(part.udp().first());
         let mut living: Vec<_> = living.map(Arc::clone).collect();
@@ -34,7 +34,7 @@ impl Stream {
         Arc::new(Stream::of(living))
     }
 
-    /// That on an engine alone, if it lives.
+    /// The socket on one engine alone, if that is there.
     pub fn only(&self, place: EngineIndex) -> Option<Arc<Stream>> {
         let part = self.part_at(place).filter(|part| !part.is_reset())?;
         Some(Arc::new(Stream::of(vec![Arc::clone(part)])))
@@ -81,7 +81,7 @@ impl Stream {
         self.parts().any(|part| part.core().is_reset())
     }
 
-    /// That on an engine.
+    /// The socket on an engine.
     pub(super) fn part_at(&self, place: EngineIndex) -> Option<&Arc<UdpSocket>> {
         self.living_udp()
             .find(|one| attached::place_of(one.session()) == place)
@@ -105,7 +105,7 @@ impl Stream {
         (lost().map(attached::place_of).collect(), are_there)
     }
 
-    /// All of them, to be kept.
+    /// All of them, with references of their own.
     pub fn sockets(&self) -> Vec<Arc<dyn Socket>> {
         match &self.sockets {
             Sockets::Tcp(socket) => vec![Arc::<TcpSocket>::clone(socket)],
@@ -133,7 +133,7 @@ impl Stream {
         !self.is_lost_listener() && self.living().any(|one| one.has_error())
     }
 
-    /// Fetches it.
+    /// Takes the pending error.
     pub fn take_error(&self) -> Option<Errno> {
         if self.is_lost_listener() {
             return None;
@@ -148,7 +148,7 @@ impl Stream {
             .sum()
     }
 
-    /// Counts what made it readable. Wraps around.
+    /// The number of events that made it readable. Wraps around.
     pub fn rx_events(&self) -> u32 {
         let all = self.living().map(|one| one.rx_events());
         all.fold(0, u32::wrapping_add)
@@ -159,12 +159,12 @@ impl Stream {
         self.parts().for_each(Socket::share);
     }
 
-    /// Lets go of it as close(2) does.
+    /// Drops this process's hold as close(2) does.
     pub fn close(&self) {
         self.parts().for_each(Socket::close);
     }
 
-    /// As `close`, of those that are not the other's too.
+    /// As `close`, of the sockets that are not the other's too.
     pub fn close_but(&self, other: &Stream) {
         let is_others = |part: &dyn Socket| {
             let mut others = other.parts().map(Socket::core);

@@ -1,6 +1,6 @@
 //! A set of disjoint ranges of absolute positions: received data beyond a hole (RFC 2018 §4).
 //!
-//! A few ranges fit beside the connection. When a whole window arrives with every other segment missing, as
+//! A few ranges fit in the connection's row. When a whole window arrives with every other segment missing, as
 //! after a slow start that met the end of a queue, thousands are needed: then the set moves to a block that
 //! the owner of the receive window lends, and back when few are left. Bounded: without a block, a range that
 //! would need a new entry is refused, which costs a retransmission and never memory. What is in flight the
@@ -9,7 +9,7 @@
 use crate::receive::receive_window::ReceiveWindow;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Ranges that fit beside the connection.
+/// Ranges that fit in the connection's row.
 pub const RANGES: usize = 8;
 
 /// `[start, end)` in absolute positions.

@@ -2,7 +2,7 @@
 //!
 //! The table that RACK (RFC 8985 §5.2) keeps for each segment and RFC 6675 §2 calls the scoreboard, in one:
 //! runs of neighbouring positions with the time of their last transmission and three marks. A segment of
-//! 64 KiB is one run until an ACK splits it. [`RUNS`] are beside the connection, many more in a block that its
+//! 64 KiB is one run until an ACK splits it. [`RUNS`] are in the connection's row, many more in a block that its
 //! owner lends (`blocks`); when both run out, neighbours merge so that the table knows less, never something
 //! false: a merged run was sent between two times, and counts as selectively acknowledged, or as lost, only
 //! if both parts were. What to conclude from the times is `rack`'s business, what to send again

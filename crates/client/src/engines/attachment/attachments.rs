@@ -32,14 +32,14 @@ pub struct Attachments {
     abandoned: AtomicBool,
     /// Which core the next connection goes to; see `steering`.
     pub turn: OnceLock<AtomicU32>,
-    /// Who hears there; `None`: it does not show that.
+    /// The ends that the engine's sockets have; `None`: it does not show them.
     pub holders: OnceLock<Option<Holders>>,
-    /// As they were when a connection was first placed; see `steering`.
+    /// The engine's addresses when a connection was first placed; see `steering`.
     pub addresses: OnceLock<Addresses>,
 }
 
 impl Attachments {
-    /// With the first core's.
+    /// With the attachment to the first core.
     pub fn new(main: &'static Attachment, steering: Steering) -> Attachments {
         let all = Attachments {
             steering,

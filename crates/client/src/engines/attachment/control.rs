@@ -15,7 +15,7 @@ use crate::sys;
 /// Why a request got no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ControlError {
-    /// The request alone failed: it was not sent, or what came beside its answer found no room. The channel
+    /// The request alone failed: it was not sent, or no descriptor was free for what came with its answer. The channel
     /// serves the next one.
     Request(Errno),
     /// The channel broke, or nothing came in time.
@@ -95,7 +95,7 @@ impl ChannelGuard<'_> {
         self.request_within(None, request, descriptors)
     }
 
-    /// As `request`, for a channel that nobody needs who has waited so long: it is of no use afterwards.
+    /// As `request`, but gives up after `patience`; the channel is of no use afterwards.
     pub fn request_within(
         &self,
         patience: Option<Duration>,

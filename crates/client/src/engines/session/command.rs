@@ -1,4 +1,4 @@
-//! Commands that nobody awaits.
+//! Commands without a completion.
 
 use hostif::{Command, Op, SocketId};
 use rustix::io::Errno;
@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use crate::engines::session::Session;
 
 impl Session {
-    /// Sends a command that nobody awaits.
+    /// Sends a command without a completion.
     pub(crate) fn post(&self, socket: SocketId, op: Op) -> Result<(), Errno> {
         self.post_to(socket.core(), Some(socket), op)
     }

@@ -44,7 +44,7 @@ impl Session {
 
     /// A call found nothing to do: now and then look whether that is because the engine is gone.
     pub(crate) fn on_idle_call(&self, attachment: &Attachment) {
-        // A program that asks again and again without ever waiting turns the inline engine too.
+        // A program that asks again and again without ever waiting polls the inline engine too.
         if let Some(inline_engine) = inline_engine::current() {
             inline_engine::poll(inline_engine, None);
         }
@@ -53,7 +53,7 @@ impl Session {
         }
     }
 
-    /// For a program that looks at its sockets without calling any: now and then looks whether the engine lives.
+    /// For a program that looks at its sockets and makes no call on them: now and then looks whether the engine lives.
     pub fn look_alive(&self) {
         for attachment in self.attached().into_iter().flat_map(Attachments::iter) {
             self.on_idle_call(attachment);

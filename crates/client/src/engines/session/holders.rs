@@ -1,4 +1,4 @@
-//! Who hears at an address that the engine and the kernel both have: the engine shows which ends its sockets have
+//! Which stack receives at an address that the engine and the kernel both have: the engine shows which ends its sockets have
 //! (`hostif::holders`), and what none of them has is the kernel's. Nothing is asked but the first time.
 
 use core::net::SocketAddr;

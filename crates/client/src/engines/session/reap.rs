@@ -1,5 +1,5 @@
 //! Reaping: taking completions and events out of the ring and handing them to whom they concern, in the order in which
-//! the engine has reported them: one thread at a time takes and tells.
+//! the engine has reported them: one thread at a time does both.
 
 use core::cell::Cell;
 use std::sync::MutexGuard;
@@ -115,7 +115,7 @@ impl Session {
         }
     }
 
-    /// Has this process's threads that wait for a socket look at it again, after a change that no engine tells of.
+    /// Makes the threads of this process that wait for a socket look at it again, after a change that no engine reports.
     pub(crate) fn tell(&self, id: SocketId) {
         let mut notifications = Notifications::default();
         lock(&self.registry).gather(id, &mut notifications);

@@ -13,7 +13,7 @@ use crate::threads::waker::Waker;
 /// Memory of local peers that is kept mapped for their next connections; an engine has no more local peers at one time.
 const CHANNEL_REGIONS_MAX: usize = 32;
 
-/// Observers and waiters that are told of one batch of events, mostly.
+/// Observers and waiters that one batch of events mostly concerns.
 const FEW: usize = 4;
 
 /// Hears that a socket's state may have changed. Called by whichever thread noticed, with no lock of

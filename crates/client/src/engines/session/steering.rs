@@ -19,7 +19,7 @@ const EPHEMERAL_COUNT: u16 = 28_232;
 /// Ports that are looked at before the kernel's choice is taken, wherever it leads: a port leads to the
 /// wanted core of 64 with a probability of 1 - (63/64)^256 = 0.98.
 const TRIES: u32 = 256;
-/// Of which so many may be found taken.
+/// At most so many ports that are in use are tried.
 const TAKEN_MAX: u32 = 8;
 
 impl Session {

@@ -1,7 +1,7 @@
-//! A thread that waits for bytes and runs the engine of its process meanwhile lends its buffer: what arrives on its
+//! A thread that waits for bytes and polls the engine of its process meanwhile passes its buffer: what arrives on its
 //! socket, in order, is placed there at once instead of in the receive window.
 //!
-//! In all doubtful cases it takes a turn as any other: where something is in the window, another thread has
+//! In all doubtful cases it polls without the buffer: where something is in the window, another thread has
 //! the socket's receive lock, the connection has seen urgent data or has a byte channel, the engine is in another process.
 //! What is placed is consumed, and noted exactly as if it had been read out of the window.
 
@@ -50,8 +50,8 @@ impl<'a, 'b> UserBuffer<'a, 'b> {
         self.placed.get()
     }
 
-    /// A turn with the buffer lent; `None`: none was taken. Else whether the engine has to be told at once of what was
-    /// placed and consumed: the peer waits for room.
+    /// Polls with the buffer passed; `None`: did not poll. Else whether the engine has to be told at once of what was
+    /// placed and consumed: the peer waits for a larger window.
     fn try_poll(&self, inline_engine: &dyn InlineEngine) -> Option<bool> {
         let mut arrived = self.socket.nothing_in_window().ok()?;
         let socket = (arrived.attachment.session, self.socket.id());
@@ -71,7 +71,7 @@ impl<'a, 'b> UserBuffer<'a, 'b> {
     }
 }
 
-/// As [`wait_on`], for the socket of a user buffer: what arrives may already lie in its buffer afterwards, which `until` has
+/// As [`wait_on`], for the socket of the user buffer: what arrives may already lie in its buffer afterwards, which `until` has
 /// to take for news ([`UserBuffer::placed`]).
 pub fn wait_to_receive(
     sessions: &[&Session],

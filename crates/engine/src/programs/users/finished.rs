@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Something that is done.
+/// A job that a user's thread has finished.
 #[derive(Debug)]
 pub enum Finished {
     /// What a command of that session has closed is closed: its token can be answered.
@@ -41,7 +41,7 @@ pub enum Finished {
     },
 }
 
-/// Where a core finds what is finished.
+/// Where a core finds the jobs that are finished.
 pub struct FinishedJobs {
     receiver: Receiver<Finished>,
     answers: FinishedSender,
@@ -52,7 +52,7 @@ pub struct FinishedJobs {
 pub struct FinishedSender {
     sender: Sender<Finished>,
     bell: Arc<OwnedFd>,
-    /// There is something.
+    /// Something waits to be taken.
     waits: Arc<AtomicBool>,
 }
 

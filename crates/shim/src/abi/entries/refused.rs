@@ -14,7 +14,7 @@ pub enum Refusal {
     Memory,
 }
 
-/// 0: nothing to say. Else twice one more than a place among the names, and in the lowest bit the [`Refusal`].
+/// 0: nothing to say. Else the [`Refusal`] in the lowest bit, and above it an index into the names plus one.
 static REFUSED: AtomicUsize = AtomicUsize::new(0);
 
 /// Remembers the first function that could not be replaced; it is said when it begins to matter.

@@ -1,4 +1,4 @@
-//! C arguments as Rust values, for the exported functions in `abi.rs`. The safety of all of it is the
+//! C arguments as Rust values, for the exported functions in `abi/exports.rs`. The safety of all of it is the
 //! C caller's contract with libc: pointers are null where that is allowed, and else valid for as long
 //! and as far as the call of that name uses them.
 
@@ -178,7 +178,7 @@ pub(super) unsafe fn read_into(fd: c_int, buf: *mut c_void, len: size_t) -> Swit
     counted(transfer::read(fd, &mut [IoSliceMut::new(bytes)]))
 }
 
-/// Receives without a place for it, as Linux does: EFAULT where something is there, which stays in a stream. What MSG_TRUNC
+/// Receives into no buffer, as Linux does: EFAULT where something is there, which stays in a stream. What MSG_TRUNC
 /// throws away needs no place (tcp(7)).
 fn receive_nowhere(fd: c_int, len: size_t, flags: c_int) -> Switched<usize> {
     const THROWN_AWAY_MAX: usize = 64 * 1024;

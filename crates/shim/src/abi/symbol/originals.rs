@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Those that libc itself calls. Each has a place, by which it is known here.
+/// The names of functions that libc itself calls. Each is known by its index here.
 pub const NAMES: [&CStr; 26] = [
     c"read",
     c"readv",

@@ -1,4 +1,4 @@
-//! What the backing socket of a socket on ANY must not hear because an engine hears it too
+//! What the backing socket of a socket on ANY must not receive because an engine receives it too
 //! (`client::duplicate_filter`).
 
 use std::os::fd::RawFd;
@@ -18,7 +18,7 @@ pub fn attach(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
     attach_again(fd, socket)
 }
 
-/// Attaches it as it is to be now.
+/// Attaches the filter again, for the engines and groups that there are now.
 pub fn attach_again(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
     let all = attached::datagram_networks();
     if let Some(program) = client::duplicate_filter(&all, socket.hears_kernel_groups()) {
@@ -29,7 +29,7 @@ pub fn attach_again(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether it stands alone: the program has none, sees none and takes none away.
+/// Whether this filter is attached and the program has none: then the program sees none and can detach none.
 pub fn stands_alone(socket: &Socket) -> bool {
     socket.is_datagram()
         && socket.is_filtered()
@@ -58,7 +58,7 @@ pub const DETACH: (i32, i32) = (libc::SOL_SOCKET, libc::SO_DETACH_FILTER);
 /// Level and name of SO_GET_FILTER, which has the number of SO_ATTACH_FILTER.
 pub const GET: (i32, i32) = (libc::SOL_SOCKET, libc::SO_GET_FILTER);
 
-/// Takes it away.
+/// Detaches the filter.
 pub fn detach(fd: RawFd, socket: &Socket) {
     socket.set_filtered(false);
     // There is none where the engine has no link, or the program has put its own in its place.

@@ -27,13 +27,13 @@ use switch::bind::Bound;
 use switch::datagram::Sender;
 use switch::stream::Stream;
 
-/// The engines that a datagram to this destination leaves by at this moment; none: it is the kernel's.
+/// The engines that a datagram to this destination can leave by now; none: it is the kernel's.
 pub fn towards(socket: &Socket, destination: SocketAddr) -> Result<Candidates, Errno> {
     let ways = ways(socket, destination)?;
     Ok(heard(ways, destination))
 }
 
-/// Of engines that a datagram could leave by none, where it stays on this host and a socket of the kernel hears it rather than
+/// The engines of `ways`; none where the datagram stays on this host and a socket of the kernel receives it rather than
 /// one of theirs.
 pub fn heard(ways: Candidates, destination: SocketAddr) -> Candidates {
     let holds = |place| attached::holds(place, Transport::Udp, route::resolved(destination));
@@ -44,7 +44,7 @@ pub fn heard(ways: Candidates, destination: SocketAddr) -> Candidates {
     }
 }
 
-/// Whether the address is one that an engine and the kernel have sockets at.
+/// Whether both an engine and the kernel may have sockets at the address.
 pub fn is_on_both(destination: IpAddr) -> bool {
     !policy().is_engine_only() && engines::stays_here(destination, &attached::datagram_networks())
 }
@@ -64,7 +64,7 @@ fn sender<'a>(socket: &Socket, all: &'a AllNetworks) -> Sender<'a> {
     }
 }
 
-/// Whether a socket hears nothing that an engine has: it is bound to an interface that no engine is on.
+/// Whether a socket receives nothing from an engine: it is bound to an interface that no engine is on.
 pub fn is_on_kernels_device(socket: &Socket) -> bool {
     sender(socket, &[]).is_on_kernels_device()
 }

@@ -1,5 +1,5 @@
 //! Receiving datagrams, in the order of checks that Linux has in `__skb_recv_udp`. A socket on ANY asks
-//! all stacks: the engines first, by turns, and the kernel whenever they have nothing or have had many turns. What a
+//! all stacks: the engines first, in rotation, and the kernel whenever they have nothing or were served many times. What a
 //! call has looked at (MSG_PEEK, FIONREAD) the next one takes.
 
 use std::io::IoSliceMut;

@@ -108,7 +108,7 @@ pub fn send(
     }
 }
 
-/// What no way is right for.
+/// Refuses what cannot be sent by any stack.
 fn check(
     socket: &Socket,
     to: Option<SocketAddr>,
@@ -128,8 +128,8 @@ fn check(
     Ok(())
 }
 
-/// Who has spoken first, on one of several stacks, is answered by that one, wherever the routes lead: from the
-/// address that was asked. Not where it says itself from which.
+/// A peer that has sent first, to one of several stacks, is answered by that one, wherever the routes lead: from the
+/// address that was asked. Not where the program names the address itself.
 fn as_asked(candidates: Candidates, socket: &Socket, to: SocketAddr, control: &[u8]) -> Candidates {
     let is_on_all = !socket.has_engine_peer() && socket.kernel_receives();
     // Of who is on this host it is known which stack has him.
@@ -154,7 +154,7 @@ fn as_asked(candidates: Candidates, socket: &Socket, to: SocketAddr, control: &[
     }
 }
 
-/// Whether the kernel may be able to what no engine was.
+/// Whether the kernel may succeed where the engines failed.
 fn is_for_the_kernel(error: Errno, socket: &Socket) -> bool {
     let is_an_engines = socket.has_engine_peer()
         || socket
@@ -185,12 +185,12 @@ fn as_wished(candidates: Candidates, socket: &Socket, ancillary: &SendAncillary)
     among
 }
 
-/// One datagram, but for its bytes.
+/// One datagram without its payload.
 struct Datagram<'a> {
     call: &'a Call,
     socket: &'a Socket,
     to: Option<SocketAddr>,
-    /// Whom it reaches.
+    /// Where it goes.
     peer: SocketAddr,
     ancillary: SendAncillary,
     wanted: Wanted,
@@ -198,7 +198,7 @@ struct Datagram<'a> {
 }
 
 impl Datagram<'_> {
-    /// Sends it by an engine; the outer error is that the engine cannot, and another may.
+    /// Sends it by an engine; the outer error: this engine cannot, and another may.
     fn send_by(
         &self,
         place: EngineIndex,
@@ -244,7 +244,7 @@ impl Datagram<'_> {
         }
     }
 
-    /// Has the error queue say it too, where the program listens to it (`ip_local_error`, `ipv6_local_error`).
+    /// Puts an entry into the error queue too, where the program listens to it (`ip_local_error`, `ipv6_local_error`).
     fn tell_of_length(&self, place: EngineIndex, len: usize) -> Result<(), Errno> {
         let mut destination = self.peer;
         let options = super::engine_options(self.socket);

@@ -1,6 +1,6 @@
 //! C arguments of datagram calls. All receiving calls become one on a `msghdr`, so that the kernel can
 //! be asked with the same buffers where a socket receives from both stacks. The safety of all of it is
-//! the C caller's contract with libc, as in `abi/sys.rs`.
+//! the C caller's contract with libc, as in `abi/exports/sys.rs`.
 
 #![allow(unsafe_code)]
 
@@ -307,7 +307,7 @@ unsafe fn give_failure(
     letter.copied
 }
 
-/// A time of sending.
+/// Gives the caller a time of sending from the error queue.
 unsafe fn give_stamp(
     fd: RawFd,
     message: &mut msghdr,
@@ -408,7 +408,7 @@ unsafe fn kernel_receives(fd: RawFd, message: &mut msghdr, flags: c_int) -> Resu
     usize::try_from(result).map_err(|_| Errno::from_raw_os_error(sys::errno()))
 }
 
-/// Has the kernel stamp what comes to a backing socket (`sock_enable_timestamp`).
+/// Makes the kernel stamp what comes to a backing socket (`sock_enable_timestamp`).
 pub fn begin_stamps(fd: RawFd) {
     const SIOCGSTAMPNS_OLD: libc::c_long = 0x8907;
     let mut time = [0_i64; 2];

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The calls of a socket that are complete, and how many of them the program has heard of.
+/// The calls of a socket that are complete, and how many of them the program was told of.
 #[derive(Debug, Default)]
 pub struct Completions {
     /// Calls so far in the lower half, and those told in the upper one; both count on beyond 2^32 from 0.

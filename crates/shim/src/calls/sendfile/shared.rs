@@ -17,7 +17,7 @@ use switch::stream::Stream;
 
 /// Files remembered. The engine holds them open, so a deleted one keeps its place on the disk.
 const FILES_MAX: usize = 8;
-/// A file that was not sent for so long makes room for any other.
+/// A file that was not sent for so long gives way to any other.
 const IDLE_S: i64 = 60;
 /// statfs(2) numbers of file systems whose files the engine reads: ext2 to ext4, XFS, btrfs, F2FS, tmpfs.
 const FILE_SYSTEMS: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];

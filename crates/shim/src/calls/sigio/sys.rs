@@ -1,4 +1,4 @@
-//! Who is signalled of events of a descriptor, read from one and set on another (fcntl(2)).
+//! Who gets signals for events of a descriptor, read from one descriptor and set on another (fcntl(2)).
 
 #![allow(unsafe_code)]
 
@@ -36,7 +36,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Of a descriptor.
+    /// The settings of a descriptor.
     pub fn of(fd: RawFd) -> Result<Settings, Errno> {
         let mut owner = Owner::default();
         control(fd, F_GETOWN_EX, address(&raw mut owner))?;
@@ -47,12 +47,12 @@ impl Settings {
         })
     }
 
-    /// Whether anybody could be signalled.
+    /// Whether signals could be sent to anybody.
     pub fn is_any(&self) -> bool {
         self.owner.pid != 0 || self.is_async || self.signal != 0
     }
 
-    /// The same for `end`, whose signals name the number `shown`.
+    /// Sets the same on `end`, whose signals name the number `shown`.
     pub fn set(&self, end: RawFd, shown: RawFd) -> Result<(), Errno> {
         let mut owner = self.owner;
         control(end, F_SETOWN_EX, address(&raw mut owner))?;

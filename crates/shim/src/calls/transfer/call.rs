@@ -20,7 +20,7 @@ pub struct Call<'a> {
     pub(super) stream: &'a Arc<Stream>,
 }
 
-/// Runs `body` if an engine serves the socket and it is TCP. Of what it has seen somebody was signalled then, if anybody is.
+/// Runs `body` if an engine serves the socket and it is TCP. When it returns, the signals for what it has seen were sent.
 pub fn with_stream<T>(fd: RawFd, body: impl FnOnce(&Call<'_>) -> Result<T, Errno>) -> Switched<T> {
     let Some(entry) = descriptors::borrow(fd) else {
         return Ok(None);

@@ -55,7 +55,7 @@ impl Call<'_> {
         Ok(sent)
     }
 
-    /// Moves `total` bytes with `part`, which gets the count so far and what is left. Waits for room as the socket's
+    /// Moves `total` bytes with `part`, which gets the count so far and what is left. Waits for free space as the socket's
     /// flags say.
     pub fn push(
         &self,

@@ -1,4 +1,4 @@
-//! How a call on data waits: until when, for what, and with its buffer lent to the engine meanwhile or not.
+//! How a call on data waits: until when, for what, and whether the engine may place bytes in its buffer meanwhile.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Wait {
         }
     }
 
-    /// As `new`: while it sleeps nobody needs to be signalled of data (`sk_wait_data`).
+    /// As `new`: while it sleeps no signal need be sent for data (`sk_wait_data`).
     pub fn for_data(dont_wait: bool) -> Wait {
         Wait {
             is_for_data: true,
@@ -45,7 +45,7 @@ impl Wait {
         self.is_for_data && call.socket.is_signalled()
     }
 
-    /// Sleeps until there is `news`. EAGAIN: the call must not block, or its time is up.
+    /// Sleeps until `news` holds. EAGAIN: the call must not block, or its time is up.
     pub fn sleep(
         &mut self,
         call: &Call<'_>,
@@ -67,7 +67,7 @@ impl Wait {
         }
     }
 
-    /// Sleeps until something has arrived, perhaps in the buffer of the user buffer, or nothing more comes. EAGAIN as of
+    /// Sleeps until something has arrived, perhaps in the user buffer, or nothing more comes. EAGAIN as of
     /// `sleep`.
     pub fn sleep_lending(
         &mut self,

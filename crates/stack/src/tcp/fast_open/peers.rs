@@ -52,7 +52,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Room for at least `most` peers.
+    /// Capacity for at least `most` peers.
     pub(crate) fn new(most: usize, key: &[u8; 16]) -> Self {
         let sets = most.div_ceil(WAYS).next_power_of_two();
         Self {

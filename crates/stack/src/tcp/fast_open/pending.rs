@@ -5,7 +5,7 @@ use tcp::{Duration, Instant};
 /// How long a request that ended in a reset counts (Linux `reqsk_fastopen_remove`).
 const RESET_MEMORY: Duration = Duration::from_secs(60);
 
-/// What a listener knows of requests beside its row.
+/// What a listener knows of requests besides its row.
 #[derive(Clone, Copy, Debug, Default, zerocopy::FromZeros)]
 pub(crate) struct Pending {
     /// Requests whose handshake is not over, and those that still count although they were reset.

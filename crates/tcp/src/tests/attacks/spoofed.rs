@@ -157,7 +157,7 @@ fn scattered_data_takes_a_bounded_number_of_places() {
         script.arrives(seg("P.", 8 + (n * 7_919) % WINDOW, SENT + 1, b"e"));
         script.sent();
     }
-    // Of the room that is lent, or of what a row holds without one.
+    // Of the block that is lent, or of what a row holds without one.
     let ranges = script.conn.rcv.out_of_order.count();
     assert!((900..=1_024).contains(&ranges), "{ranges} ranges");
     assert_eq!(script.conn.readable_end(), 5);

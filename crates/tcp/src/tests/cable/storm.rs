@@ -53,7 +53,7 @@ fn pair(seed: u64) -> (Pair, [u64; 2]) {
     pair.cuts = draw(3) > 0;
     let bytes = [draw(120_000), draw(20_000)];
     for memory in &mut pair.memories {
-        // No room for the flight, one that is soon full, one for every segment.
+        // No block for the flight, one that is soon full, one for every segment.
         memory.flights = OneBlock::of([0, 16, 1_024][usize::try_from(draw(3)).unwrap()]);
     }
     (pair, bytes)

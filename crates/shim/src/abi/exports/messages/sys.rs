@@ -81,7 +81,7 @@ unsafe fn give_entry(
     Ok(Some(entry.copied))
 }
 
-/// When what a call has received arrived, if the program wants to hear it. MSG_CTRUNC if there is no room.
+/// When what a call has received arrived, if the program asks for it. MSG_CTRUNC where it does not fit.
 unsafe fn give_told(fd: c_int, message: &mut msghdr, received: Option<usize>) -> c_int {
     let room = control_room(message);
     message.msg_controllen = 0;
@@ -98,7 +98,7 @@ fn control_room(message: &msghdr) -> usize {
     }
 }
 
-/// Copies control messages to the caller's buffer, whose size is their room. MSG_CTRUNC where they did not fit.
+/// Copies control messages to the caller's buffer, as far as they fit. MSG_CTRUNC where they did not fit.
 unsafe fn give_control(message: &mut msghdr, control: &Control) -> c_int {
     message.msg_controllen = 0;
     let bytes = control.bytes();
