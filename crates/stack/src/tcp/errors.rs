@@ -7,7 +7,7 @@ use crate::containers::intrusive::at;
 use crate::host::Host;
 use crate::ip::Ip;
 use crate::ip::icmp_meaning::{Report, connection_error};
-use crate::ip::path::{PATH_MTU_LIFETIME, path_mtu_min};
+use crate::ip::path::{PATH_MTU_LIFETIME, cannot_be_a_link, path_mtu_min};
 use core::net::IpAddr;
 use tcp::{Events, Instant};
 
@@ -63,6 +63,9 @@ impl Tcp<'_> {
         let Some(index) = self.quoted_connection(ip, Some(&quote)) else {
             return;
         };
+        if cannot_be_a_link(quote.tuple.remote(), named) {
+            return;
+        }
         let least = path_mtu_min(quote.tuple.remote());
         let mtu = named.max(least);
         let record = self.record(index);
