@@ -14,17 +14,18 @@ use wire::tcp::Flags;
 const NOW: Instant = Instant::from_us(1_000_000_000);
 const FRIEND: Ipv4Addr = Ipv4Addr::new(10, 0, 0, PEER);
 
-/// A connection of IPv4 with full segments in flight, and the first of them.
+/// A connection of IPv4 over a path of 100 ms with full segments in flight, and the first of them.
 fn with_flight(test: impl FnOnce(&mut Node<'_>, u64, Flying)) {
     let mut memory = HeapTables::new(16, 4, 4).unwrap();
-    let mut node = Node::new(memory.tables(), ME, NOW);
+    let begin = Instant::from_us(NOW.as_us() - 100_000);
+    let mut node = Node::new(memory.tables(), ME, begin);
     for n in [PEER, 254] {
-        node.knows(NOW, n);
+        node.knows(begin, n);
     }
     let owner = node
-        .connect_from(NOW, Some(4_000), SocketAddr::from((FRIEND, 80)))
+        .connect_from(begin, Some(4_000), SocketAddr::from((FRIEND, 80)))
         .unwrap();
-    let syn = segments(&node.transmit(NOW)).remove(0).1;
+    let syn = segments(&node.transmit(begin)).remove(0).1;
     let ack = syn.seq.wrapping_add(1);
     let mut syn_ack = header(80, 4_000, 900, ack, Flags::SYN | Flags::ACK);
     syn_ack.options.mss = Some(1_460);
@@ -90,25 +91,36 @@ fn one_message_is_believed_once_however_often_it_comes() {
 }
 
 #[test]
-fn a_ladder_of_ever_smaller_links_ends_at_the_floor_and_stops_costing() {
+fn a_ladder_of_ever_smaller_links_costs_a_flight_for_each_quarter_of_a_round_trip() {
+    // RFC 5927 §7: whoever hits on what is in flight must not have it all sent again for each message.
     with_flight(|node, owner, large| {
         let mut segments = 0;
-        for mtu in (0..1_400).rev() {
-            node.deliver(NOW, &too_big(&large, mtu));
-            segments += node.transmit(NOW).len();
+        for (mtu, us) in (0..1_400).rev().zip(0..) {
+            let now = Instant::from_us(NOW.as_us() + us * 20);
+            node.deliver(now, &too_big(&large, mtu));
+            segments += node.transmit(now).len();
         }
         let floor = node.stack.path_mtu_of(NOW, node.id(owner));
         assert_eq!(floor, Some(552));
-        for mtu in 0..552 {
-            node.deliver(NOW, &too_big(&large, mtu));
-            segments += node.transmit(NOW).len();
-        }
-        // Whoever knows what is in flight is on the path. 848 steps, the flight of ten segments (14,600 bytes) for each
-        // of them at most; nothing below the floor.
-        assert!(segments <= 848 * 29, "{segments}");
-        node.deliver(NOW, &too_big(&large, 68));
-        assert!(node.transmit(NOW).is_empty());
+        // 28 ms, so at the first message and once more.
+        assert!((10..=50).contains(&segments), "{segments}");
         assert_eq!(node.view(owner).state, State::Established);
+    });
+}
+
+#[test]
+fn links_that_are_smaller_one_after_the_other_are_found_without_a_wait() {
+    // RFC 1191 §6.3: at once, when the second router has seen what the first one let through.
+    with_flight(|node, owner, large| {
+        for (mtu, us) in [(1_400, 0), (1_200, 30_000), (900, 70_000)] {
+            let now = Instant::from_us(NOW.as_us() + us);
+            node.deliver(now, &too_big(&large, mtu));
+            let sent = node.transmit(now);
+            assert!(sent.len() >= 10, "{mtu}: {}", sent.len());
+            let longest = sent.iter().map(|frame| frame.bytes.len() - 14).max();
+            assert_eq!(longest, Some(usize::from(mtu)));
+        }
+        assert_eq!(node.stack.path_mtu_of(NOW, node.id(owner)), Some(900));
     });
 }
 
