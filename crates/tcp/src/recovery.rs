@@ -115,16 +115,15 @@ impl Connection {
         lost
     }
 
-    /// Duplicate ACKs that an honest peer can have sent since SND.UNA moved: one for each segment that left. RFC 5681
-    /// §3.2: those that a peer makes up must not have ever more data sent. In recovery half of the flight leaves anew
-    /// each time that its duplicates come back, and is answered too: twice the flight in all.
+    /// Duplicate ACKs, each of a full segment, that an honest peer can have sent since SND.UNA moved. RFC 5681 §3.2: those
+    /// that a peer makes up must not have ever more data sent. In recovery half of the flight leaves anew each time that
+    /// its duplicates come back, and is answered too: twice the flight in all. Before it they free two segments at most.
     fn duplicates_max(&self) -> u32 {
-        let flight = if self.recovery.phase == Phase::Fast {
-            2 * self.prr.flight()
-        } else {
-            self.snd.max - self.snd.una
-        };
-        let segments = flight.div_ceil(u64::from(self.snd.segment_payload.max(1)));
+        if self.recovery.phase != Phase::Fast {
+            return u32::MAX;
+        }
+        let segment = u64::from(self.snd.segment_payload.max(1));
+        let segments = (2 * self.prr.flight()).div_ceil(segment);
         u32::try_from(segments).unwrap_or(u32::MAX)
     }
 
