@@ -2,6 +2,7 @@
 
 mod datagrams;
 mod garbage;
+mod hostile_peer;
 mod ip;
 mod node;
 mod pair;

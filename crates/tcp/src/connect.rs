@@ -209,8 +209,14 @@ impl Connection {
     }
 
     fn start_congestion(&mut self, now: Instant, syn_lost: bool) {
+        // RFC 5681 §2: SMSS is bounded by the link too. A peer that names 65,535 would get an initial window of twice
+        // that (RFC 6928 §2), in segments that are no larger than others.
+        let mss = self
+            .snd
+            .segment_payload
+            .min(self.rcv.advertised_mss.max(MIN_MSS));
         let path = Path {
-            mss: u32::from(self.snd.segment_payload),
+            mss: u32::from(mss),
             syn_lost,
             srtt_us: self.rtt.srtt_us().unwrap_or(0),
         };

@@ -211,7 +211,9 @@ impl Connection {
         if header.flags.contains(Flags::RST) {
             return Events::empty();
         }
-        if arrival.end > arrival.payload_start {
+        // RFC 5961 §4.2, §7: a SYN is challenged at a limited rate, whatever it brings.
+        let is_syn = header.flags.contains(Flags::SYN);
+        if arrival.end > arrival.payload_start && !is_syn {
             // A retransmission of what we have: our ACK was lost, so say it again at once.
             self.rcv
                 .note_duplicate(arrival.payload_start, arrival.end.min(self.rcv.nxt));

@@ -85,8 +85,11 @@ impl Connection {
     /// Without SACK: three duplicate ACKs, then each partial ACK, give up the first segment
     /// (RFC 6582 §3.2 steps 2 and 3).
     fn infer_loss(&mut self, now: Instant, feedback: &Feedback, pool: &mut dyn FlightPool) -> u64 {
+        let most = self.duplicates_max();
         let duplicates = &mut self.snd.duplicate_acks;
-        *duplicates = duplicates.saturating_add(u32::from(feedback.is_duplicate));
+        *duplicates = duplicates
+            .saturating_add(u32::from(feedback.is_duplicate))
+            .min(most);
         if feedback.acked > 0 {
             let segments = feedback.acked / u64::from(self.snd.segment_payload.max(1));
             let left = u32::try_from(segments).unwrap_or(u32::MAX);
@@ -110,6 +113,18 @@ impl Connection {
         self.recovery.partial_seen |= is_partial;
         self.note_lost(lost);
         lost
+    }
+
+    /// Duplicate ACKs, each of a full segment, that an honest peer can have sent since SND.UNA moved. RFC 5681 §3.2: those
+    /// that a peer makes up must not have ever more data sent. In recovery half of the flight leaves anew each time that
+    /// its duplicates come back, and is answered too: twice the flight in all. Before it they free two segments at most.
+    fn duplicates_max(&self) -> u32 {
+        if self.recovery.phase != Phase::Fast {
+            return u32::MAX;
+        }
+        let segment = u64::from(self.snd.segment_payload.max(1));
+        let segments = (2 * self.prr.flight()).div_ceil(segment);
+        u32::try_from(segments).unwrap_or(u32::MAX)
     }
 
     /// RFC 6582 §3.2 step 1 and §4.1: after a timeout the peer also answers what it had already, and then

@@ -3,6 +3,7 @@
 use crate::{
     connection::Connection,
     events::Events,
+    recovery::rtt::MAX_RTO,
     send::flight_pool::FlightPool,
     state::{FastOpen, State},
     time::{Duration, Instant},
@@ -164,7 +165,9 @@ impl Connection {
             self.counters.count_timeout(now, self.timers.retries == 1);
         }
         if self.state.is_synchronized() || self.snd.una > 0 {
-            self.suspect_black_hole(now);
+            if self.snd.window > 0 {
+                self.suspect_black_hole(now);
+            }
             self.enter_loss_recovery(now, pool);
         } else if self.is_waiting_for_first_data() {
             self.timers.retransmit = self.retransmit_deadline(now);
@@ -182,6 +185,9 @@ impl Connection {
     fn gives_up(&self, now: Instant) -> bool {
         if self.user_timeout_expired(now) {
             return true;
+        }
+        if self.is_answered_behind_closed_window(now) {
+            return false;
         }
         let retries = self.options.retries;
         let limit = match self.state {
@@ -204,6 +210,14 @@ impl Connection {
         // A clock that jumps must not end a connection at its first timeout.
         self.timers.retries > R1_RETRIES
             && now.since(self.timers.unacknowledged_since) >= patience(limit)
+    }
+
+    /// The peer has taken its window back with bytes in flight, and answers what is sent again. RFC 9293 §3.8.6.1 (MUST-37):
+    /// the connection stays open as behind a window that was always closed (Linux `tcp_rtx_probe0_timed_out`).
+    fn is_answered_behind_closed_window(&self, now: Instant) -> bool {
+        let silence = now.since(self.timers.last_received);
+        let is_held = self.state.is_synchronized() && !self.orphan;
+        is_held && self.snd.window == 0 && silence <= MAX_RTO.doubled(1, MAX_SILENCE)
     }
 
     fn user_timeout_expired(&self, now: Instant) -> bool {
@@ -242,10 +256,9 @@ impl Connection {
     }
 
     pub(crate) fn backed_off_rto(&self) -> Duration {
-        self.rtt.rto().doubled(
-            u32::from(self.timers.retries),
-            crate::recovery::rtt::MAX_RTO,
-        )
+        self.rtt
+            .rto()
+            .doubled(u32::from(self.timers.retries), MAX_RTO)
     }
 
     /// Sets the retransmission or persist timer to what the send side needs now.
@@ -278,7 +291,7 @@ impl Connection {
 /// a path with a long round trip is not waited for longer.
 fn patience(retries: u8) -> Duration {
     (0..=u32::from(retries)).fold(Duration::ZERO, |sum, nth| {
-        sum + crate::recovery::rtt::MIN_RTO.doubled(nth, crate::recovery::rtt::MAX_RTO)
+        sum + crate::recovery::rtt::MIN_RTO.doubled(nth, MAX_RTO)
     })
 }
 

@@ -15,8 +15,18 @@ const ECHO_REPLY: u8 = 0;
 const DESTINATION_UNREACHABLE: u8 = 3;
 const REDIRECT: u8 = 5;
 const ECHO_REQUEST: u8 = 8;
+const SOURCE_QUENCH: u8 = 4;
 const TIME_EXCEEDED: u8 = 11;
 const PARAMETER_PROBLEM: u8 = 12;
+
+/// Whether a message of that type reports an error: then it must never be answered with one (RFC 1122 §3.2.2).
+#[must_use]
+pub const fn is_error(kind: u8) -> bool {
+    matches!(
+        kind,
+        DESTINATION_UNREACHABLE | SOURCE_QUENCH | REDIRECT | TIME_EXCEEDED | PARAMETER_PROBLEM
+    )
+}
 
 /// Codes of [`Message::DestinationUnreachable`] (RFC 792; RFC 1812 §5.2.7.1).
 pub mod unreachable {

@@ -24,6 +24,17 @@ const PARAMETER_PROBLEM: u8 = 4;
 const ECHO_REQUEST: u8 = 128;
 const ECHO_REPLY: u8 = 129;
 
+/// Whether an error must not answer a message that begins with these bytes (RFC 4443 §2.4 (e.1), (e.2)): it is an error
+/// itself, or a redirect, or nobody can tell.
+#[must_use]
+pub const fn must_not_be_answered(message: &[u8]) -> bool {
+    match message {
+        // RFC 4443 §2.1: the high bit is clear in errors.
+        [kind, ..] => *kind < 128 || *kind == ndp::REDIRECT,
+        [] => true,
+    }
+}
+
 /// Codes of [`Message::DestinationUnreachable`] (RFC 4443 §3.1).
 pub mod unreachable {
     /// No route to the destination.

@@ -1,8 +1,10 @@
 //! IPv4 headers (RFC 791; RFC 6864 for the identification field, RFC 3168 §5 for the ECN bits).
 //!
-//! Options of received headers are skipped by their total length and never looked at: this is a host,
-//! it does not forward, so the routing options ask nothing of it. Emitted headers have no options.
+//! Options of received headers are skipped by their total length; which of them a host must not take is
+//! [`options`]' to say. Emitted headers have no options.
 //! Fragments are described here and put together in `stack`.
+
+pub mod options;
 
 use core::net::Ipv4Addr;
 

@@ -21,7 +21,7 @@ use crate::ip::refuse::Refusal;
 use crate::link::interface::{InterfaceConfig, InterfaceId, Resolution};
 use crate::protocols::Protocols;
 use crate::stack::Stack;
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr};
 use detour::pass_on;
 use tcp::Instant;
 use wire::ethernet::{self, EtherType};
@@ -111,6 +111,12 @@ impl Stack<'_> {
             self.ip.link.counters.ip_in_hdr_errors += 1;
             return;
         };
+        // RFC 7126 §4.3, §4.4 and Linux (`accept_source_route`): whoever chose the way may have been in it, so that the
+        // source address says nothing.
+        if ipv4::options::judge(&packet[ipv4::Header::LEN..ip.header_len]).is_err() {
+            self.ip.link.counters.ip_in_hdr_errors += 1;
+            return;
+        }
         let arrival = Arrival {
             interface: came.interface,
             resolution: came.config.resolution,
@@ -260,9 +266,10 @@ impl Stack<'_> {
     /// Whether an IPv6 packet is for this host.
     fn is_destination(&self, arrival: &Arrival<'_>) -> bool {
         match arrival.destination {
-            group if group.is_multicast() => self
-                .ip
-                .listens_to_group(arrival.link_of_many(&self.ip.link.interfaces), group),
+            group if group.is_multicast() => {
+                let link = arrival.link_of_many(&self.ip.link.interfaces);
+                !is_beyond_its_scope(arrival, group) && self.ip.listens_to_group(link, group)
+            }
             address if arrival.resolution == Resolution::Loopback => {
                 self.ip.link.interfaces.owns(address)
             }
@@ -330,6 +337,19 @@ impl Stack<'_> {
                 self.ip.refuse(now, arrival, Refusal::Protocol, egress);
             }
         }
+    }
+}
+
+/// RFC 4291 §2.7, and erratum 3480 of §2.7.1: a group of scope 0 is dropped, and one of this interface alone is if the
+/// packet came from another node.
+fn is_beyond_its_scope(arrival: &Arrival<'_>, group: IpAddr) -> bool {
+    let IpAddr::V6(group) = group else {
+        return false;
+    };
+    match group.octets()[1] & 0x0f {
+        0 => true,
+        1 => arrival.resolution != Resolution::Loopback,
+        _ => false,
     }
 }
 

@@ -24,6 +24,13 @@ pub(crate) const fn path_mtu_min(address: IpAddr) -> u16 {
         IpAddr::V6(_) => wire::ipv6::MINIMUM_MTU,
     }
 }
+
+/// Whether no link towards `address` can have that MTU. RFC 8201 §4: a message that names one below the minimum of
+/// IPv6 must be discarded, not taken for the minimum. Over IPv4 there are such links, and 0 is a router that names none.
+pub(crate) const fn cannot_be_a_link(address: IpAddr, mtu: u16) -> bool {
+    address.is_ipv6() && mtu < wire::ipv6::MINIMUM_MTU
+}
+
 /// How long a lowered path MTU is believed (RFC 1191 §6.3).
 pub(crate) const PATH_MTU_LIFETIME: Duration = Duration::from_secs(600);
 

@@ -106,6 +106,9 @@ impl Ip {
         if !self.link.interfaces.owns(arrival.destination) {
             return false;
         }
+        if is_icmpv4_error(arrival.packet) {
+            return false;
+        }
         if !self.may_send_error(now, arrival) {
             self.link.counters.icmp_out_rate_limit += 1;
             return false;
@@ -132,6 +135,9 @@ impl Ip {
         egress: &mut dyn Egress,
     ) {
         if arrival.resolution == Resolution::External || !self.speaks_icmp() {
+            return;
+        }
+        if is_icmpv6_error(arrival.packet) {
             return;
         }
         // RFC 4443 §2.4 (e.3) to (e.6): not for groups, nor to who is nobody in particular.
@@ -173,4 +179,21 @@ impl Ip {
             .filter(IpAddr::is_ipv6)
             .map(|source| Envelope { source, ..envelope })
     }
+}
+
+/// RFC 1122 §3.2.2: no error answers an error, nor its first fragment.
+fn is_icmpv4_error(packet: &[u8]) -> bool {
+    let &[first, .., protocol] = packet.first_chunk::<10>().unwrap_or(&[0; 10]);
+    let header_len = usize::from(first & 0x0f) * 4;
+    protocol == ipv4::Protocol::ICMP.0
+        && packet
+            .get(header_len)
+            .is_none_or(|kind| icmpv4::is_error(*kind))
+}
+
+/// RFC 4443 §2.4 (e.1), (e.2): no error answers an error or a redirect, whatever headers stand in front of it.
+fn is_icmpv6_error(packet: &[u8]) -> bool {
+    ipv6::extension::upper_layer(packet).is_some_and(|(protocol, message)| {
+        protocol == ipv4::Protocol::ICMPV6 && icmpv6::must_not_be_answered(message)
+    })
 }

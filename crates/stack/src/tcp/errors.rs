@@ -7,7 +7,7 @@ use crate::containers::intrusive::at;
 use crate::host::Host;
 use crate::ip::Ip;
 use crate::ip::icmp_meaning::{Report, connection_error};
-use crate::ip::path::{PATH_MTU_LIFETIME, path_mtu_min};
+use crate::ip::path::{PATH_MTU_LIFETIME, cannot_be_a_link, path_mtu_min};
 use core::net::IpAddr;
 use tcp::{Events, Instant};
 
@@ -63,6 +63,9 @@ impl Tcp<'_> {
         let Some(index) = self.quoted_connection(ip, Some(&quote)) else {
             return;
         };
+        if cannot_be_a_link(quote.tuple.remote(), named) {
+            return;
+        }
         let least = path_mtu_min(quote.tuple.remote());
         let mtu = named.max(least);
         let record = self.record(index);
@@ -73,15 +76,30 @@ impl Tcp<'_> {
             return;
         }
         let mss = mtu.saturating_sub(headers_len(quote.tuple.remote()));
+        let is_next_step = self.may_be_of_another_router(now, index);
         let events = self.fly(index, |record, blocks| {
             record.path_mtu = mtu;
             record.path_mtu_until = now + PATH_MTU_LIFETIME;
-            record.tcp.handle_packet_too_big(now, mss, blocks)
+            if is_next_step {
+                record.tcp.handle_packet_too_big(now, mss, blocks)
+            } else {
+                Events::empty()
+            }
         });
         ip.link.counters.pmtu_lowered += 1;
         if events.contains(Events::TRANSMIT) && !ip.flows.is_waiting(at(index)) {
             ip.flows.senders.push(index);
         }
+    }
+
+    /// Whether what connection `index` has sent since its path MTU was lowered last can have met a smaller link. Until
+    /// then another message makes the next segments smaller and sends nothing again: a ladder of forged ones would have
+    /// the whole flight sent for each step (RFC 5927 §7). What is lost meanwhile is found as any loss is.
+    fn may_be_of_another_router(&self, now: Instant, index: u32) -> bool {
+        let record = self.record(index);
+        let round_trip_us = record.tcp.info().srtt_us;
+        let lowered_at = record.path_mtu_until - PATH_MTU_LIFETIME;
+        record.path_mtu == 0 || now.since(lowered_at).as_us() >= round_trip_us / 4
     }
 }
 

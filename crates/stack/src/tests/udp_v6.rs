@@ -231,11 +231,14 @@ fn errors_of_icmpv6_reach_the_socket_and_a_smaller_path_is_believed_down_to_the_
         quoted: &quoted,
     };
     node.deliver(NOW, &report(refused));
-    let too_big = Message::PacketTooBig {
-        mtu: 1_000,
+    let too_big = |mtu| Message::PacketTooBig {
+        mtu,
         quoted: &quoted,
     };
-    node.deliver(NOW, &report(too_big));
+    // RFC 8201 §4: there is no such link, so this is discarded.
+    node.deliver(NOW, &report(too_big(1_000)));
+    assert_eq!(node.stack.udp_mtu(NOW, id), Ok(1_500));
+    node.deliver(NOW, &report(too_big(1_280)));
     let failures = std::mem::take(&mut node.programs.borrow_mut().failures);
     let kinds: Vec<_> = failures
         .iter()
@@ -248,7 +251,9 @@ fn errors_of_icmpv6_reach_the_socket_and_a_smaller_path_is_believed_down_to_the_
             (7, DatagramErrorKind::TooBig)
         ]
     );
-    assert_eq!(node.stack.udp_mtu(NOW, id), Ok(1_280), "RFC 8201 §4");
+    assert_eq!(node.stack.udp_mtu(NOW, id), Ok(1_280));
+    node.deliver(NOW, &report(too_big(1_400)));
+    assert_eq!(node.stack.udp_mtu(NOW, id), Ok(1_280), "never raised");
 }
 
 #[test]

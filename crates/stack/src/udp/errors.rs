@@ -10,6 +10,7 @@ use crate::containers::intrusive::at;
 use crate::host::Host;
 use crate::ip::Ip;
 use crate::ip::icmp_meaning::{Report, meaning};
+use crate::ip::path::cannot_be_a_link;
 use crate::ip::quote::QuotedPacket;
 use tcp::Instant;
 use wire::ipv4::Protocol;
@@ -54,7 +55,7 @@ impl Udp<'_> {
             }
             if options.mtu_discovery.believes_path() {
                 // RFC 5927 §7.2: a router with a smaller MTU than the packet could not forward it.
-                if mtu >= quote.total_len {
+                if mtu >= quote.total_len || cannot_be_a_link(quote.destination.ip(), mtu) {
                     return true;
                 }
                 let named = if mtu == 0 { quote.total_len / 2 } else { mtu };

@@ -40,8 +40,12 @@ impl PathMtus {
 
     /// A router could not forward a packet of more than `mtu` bytes. Returns what is believed of it.
     pub(super) fn lower(&mut self, now: Instant, destination: IpAddr, mtu: u16) -> u16 {
-        let mtu = mtu.max(path_mtu_min(destination));
         let place = self.place(destination);
+        // RFC 1191 §6.3, RFC 8201 §4: no such message ever raises what is believed.
+        let known = self.entries[place]
+            .filter(|entry| entry.destination == destination && entry.until > now)
+            .map_or(u16::MAX, |entry| entry.mtu);
+        let mtu = mtu.max(path_mtu_min(destination)).min(known);
         self.entries[place] = Some(Entry {
             destination,
             mtu,
@@ -73,6 +77,8 @@ mod tests {
         assert_eq!(mtus.lower(start, destination, 1_280), 1_280);
         assert_eq!(mtus.find(start, destination, 1_500), 1_280);
         assert_eq!(mtus.find(start, destination, 1_000), 1_000);
+        assert_eq!(mtus.lower(start, destination, 1_400), 1_280, "never raised");
+        assert_eq!(mtus.find(start, destination, 1_500), 1_280);
         assert_eq!(mtus.lower(start, destination, 0), path_mtu_min(destination));
         assert_eq!(
             mtus.find(start + PATH_MTU_LIFETIME, destination, 1_500),

@@ -37,6 +37,11 @@ impl Prr {
         }
     }
 
+    /// RecoverFS.
+    pub const fn flight(&self) -> u64 {
+        self.flight
+    }
+
     pub fn on_sent(&mut self, bytes: u64) {
         self.out += bytes;
     }

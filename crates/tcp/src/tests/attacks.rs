@@ -2,5 +2,6 @@
 
 mod blind;
 mod defence;
+mod lies;
 mod reset;
 mod spoofed;

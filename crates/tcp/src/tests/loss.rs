@@ -5,7 +5,7 @@ mod rack;
 mod recovery;
 mod undo;
 
-use super::harness::{plain, seg, ten_in_flight, with_sack};
+use super::harness::{Script, plain, seg, ten_in_flight, with_sack};
 use recovery::twenty_in_flight;
 
 #[test]
@@ -20,6 +20,25 @@ fn the_third_duplicate_ack_retransmits_without_sack() {
     assert_eq!(script.ranges()[0], (1, 1_000));
     // Half of ten: what limited transmit added does not count (RFC 5681 §3.2 step 2).
     assert_eq!(script.conn.info().ssthresh, 5_000);
+}
+
+#[test]
+fn three_duplicates_of_small_segments_retransmit_without_sack() {
+    let mut config = plain();
+    config.options.nodelay = true;
+    let mut script = Script::established(&config);
+    for _ in 0..4 {
+        script.writes(100);
+        assert_eq!(script.sent().len(), 1);
+    }
+    // The first one brings another window and counts for nothing.
+    for _ in 0..3 {
+        script.acked(1, &[]);
+        script.leaves(&[]);
+    }
+    script.acked(1, &[]);
+    let first = script.ranges();
+    assert_eq!(first.first().map(|range| range.0), Some(1), "{first:?}");
 }
 
 #[test]

@@ -233,6 +233,33 @@ pub fn walk(packet: &[u8], start: Start) -> Result<Chain<'_>, Problem> {
     Err(Problem::Discard)
 }
 
+/// What a packet carries behind its extension headers, whatever those ask for, and what is there of it. `None`: they
+/// lead nowhere, or the packet is a part other than the first.
+#[must_use]
+pub fn upper_layer(packet: &[u8]) -> Option<(Protocol, &[u8])> {
+    let mut protocol = Protocol(*packet.get(6)?);
+    let mut rest = packet.get(Header::LEN..)?;
+    for _ in 0..HEADERS_MAX {
+        if !protocol.is_extension() {
+            return Some((protocol, rest));
+        }
+        let &[next, words, ..] = rest else {
+            return None;
+        };
+        let len = if protocol == Protocol::FRAGMENT {
+            let (fragment, _) = Fragment::parse(rest).ok()?;
+            if fragment.offset != 0 {
+                return None;
+            }
+            Fragment::LEN
+        } else {
+            8 + usize::from(words) * 8
+        };
+        (protocol, rest) = (Protocol(next), rest.get(len..)?);
+    }
+    None
+}
+
 /// The answer to a next header that is not known (RFC 8200 §4).
 #[must_use]
 pub const fn unrecognized_next_header(next_header_at: usize) -> Problem {

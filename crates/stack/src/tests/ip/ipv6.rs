@@ -384,6 +384,13 @@ fn packet_too_big_lowers_the_size_but_not_below_1280() {
         node.deliver(NOW, &icmp_frame(PEER6, ME6, 64, &too_big(1_400)));
         assert_eq!(largest(node, NOW + ms(3_000)), 1_400);
         node.deliver(NOW + ms(3_000), &icmp_frame(PEER6, ME6, 64, &too_big(600)));
+        let (now, id) = (NOW + ms(3_000), node.id(owner));
+        assert_eq!(
+            node.stack.path_mtu_of(now, id),
+            Some(1_400),
+            "RFC 8201 §4: discarded"
+        );
+        node.deliver(now, &icmp_frame(PEER6, ME6, 64, &too_big(1_280)));
         assert_eq!(largest(node, NOW + ms(20_000)), 1_280);
         let mut forged = large.bytes[14..14 + 60].to_vec();
         forged[44] ^= 0x40;

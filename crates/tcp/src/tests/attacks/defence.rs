@@ -56,6 +56,37 @@ fn a_living_program_behind_a_closed_window_waits_as_long_as_the_peer_answers() {
 }
 
 #[test]
+fn a_window_that_is_taken_back_with_bytes_in_flight_is_a_closed_one() {
+    // RFC 9293 §3.8.6.1 (MUST-37): the connection stays open as long as the peer answers, RFC 1122 §4.2.2.16 (MUST-34):
+    // whatever the peer has done to its window.
+    let mut script = Script::established(&plain());
+    script.writes(3_000);
+    assert_eq!(script.sent().len(), 3);
+    for _ in 0..50 {
+        script.arrives(seg(".", 1, 1, b"").win(0));
+        let (_, events) = script.next_timer();
+        assert!(
+            !events.contains(Events::CLOSED),
+            "at {} us",
+            script.now.as_us()
+        );
+        assert!(script.sent().len() <= 1, "one segment probes");
+    }
+    assert_eq!(script.conn.state(), State::Established);
+    script.arrives(seg(".", 1, 1_001, b"").win(30_000));
+    assert!(!script.sent().is_empty());
+    // Who answers no more is given up.
+    script.arrives(seg(".", 1, 1_001, b"").win(0));
+    let mut tries = 0;
+    while script.conn.state() != State::Closed {
+        script.next_timer();
+        tries += script.sent().len();
+        assert!(tries < 100, "for ever");
+    }
+    assert_eq!(script.conn.error(), Some(ConnectionError::TimedOut));
+}
+
+#[test]
 fn two_ends_that_do_not_agree_stop_telling_each_other_so() {
     // As after a forged segment moved one of them: each finds the other's acknowledgements impossible.
     let mut ends = [Script::established(&plain()), Script::established(&plain())];
