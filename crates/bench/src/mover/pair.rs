@@ -11,16 +11,14 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use load::interrupt::Interrupt;
+use observe::process::{cpu_with_descendants_s, family};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
 };
 
 use super::site::Site;
-use crate::{
-    interrupt::Interrupt,
-    observe::process::{cpu_with_descendants_s, family},
-};
 
 /// How long a server may take until it listens, and to end when it is asked to.
 const PATIENCE: Duration = Duration::from_secs(10);
