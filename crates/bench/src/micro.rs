@@ -125,11 +125,7 @@ pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCo
     } else {
         output::print(&report.text())?;
     }
-    Ok(if report.failed() {
-        ExitCode::from(1)
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(ExitCode::from(u8::from(report.failed())))
 }
 
 /// The rows of a subject in whose name one of the words stands; all where there are no words.

@@ -22,7 +22,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
-use load::interrupt::Interrupt;
+use load::interrupt::{self, Interrupt};
 
 use case::Case;
 use paper::{Cell, Offset, Sink};
@@ -146,7 +146,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 Ok(site) => tables.push(Table::of(site, arguments.cases(index > 0))),
                 Err(error) if interrupt.came() && parts.is_empty() => return Err(error),
                 Err(_) if interrupt.came() => {
-                    return tell(arguments, parts, runs).map(|_| INTERRUPTED.into());
+                    return tell(arguments, parts, runs).map(|_| interrupt::STATUS.into());
                 }
                 Err(error) => {
                     parts.push(FolderReport::skipped(folder, bytes, format!("{error:#}")))
@@ -160,7 +160,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 .map(|table| FolderReport::of(&table.site, table.results)),
         );
         if interrupt.came() {
-            return tell(arguments, parts, runs).map(|_| INTERRUPTED.into());
+            return tell(arguments, parts, runs).map(|_| interrupt::STATUS.into());
         }
     }
     tell(arguments, parts, runs)
@@ -225,9 +225,6 @@ pub(crate) mod keys {
 fn dir_flag(folder: &Path) -> String {
     format!("--dir {}", folder.display())
 }
-
-/// What a shell reports for SIGINT.
-const INTERRUPTED: u8 = 130;
 
 /// Prints what was measured; the exit status says whether a run of ours went wrong.
 fn tell(arguments: &Arguments, parts: Vec<FolderReport>, runs: u32) -> anyhow::Result<ExitCode> {

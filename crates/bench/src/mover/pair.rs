@@ -58,6 +58,25 @@ pub fn free_port() -> anyhow::Result<u16> {
 }
 
 impl Pair {
+    /// Both end with the transfer.
+    pub fn once(server: Command, port: u16, client: Command) -> Self {
+        Self {
+            server,
+            port,
+            is_lasting: false,
+            client,
+            beside: Vec::new(),
+        }
+    }
+
+    /// The server is ended after it.
+    pub fn lasting(server: Command, port: u16, client: Command) -> Self {
+        Self {
+            is_lasting: true,
+            ..Self::once(server, port, client)
+        }
+    }
+
     /// Runs it.
     pub fn run(self, site: &Site) -> anyhow::Result<Took> {
         let mut server = Running::start(self.server, site.aside("server.log"))?;
