@@ -15,14 +15,13 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum as _};
-use statistics::Summary;
-
-use crate::{
-    apps::case::Better,
+use load::{
     interrupt::{Interrupt, Interrupted},
-    micro, mover, overload,
     trial::Say,
 };
+use statistics::Summary;
+
+use crate::{apps::case::Better, micro, mover, overload};
 use limits::{Limit, Limits};
 use part::Part;
 use report::{Report, Row, Section};

@@ -18,8 +18,9 @@ pub use content::parse_size;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
+use load::interrupt::Interrupt;
 
-use crate::{interrupt::Interrupt, tools};
+use crate::tools;
 use case::{Case, Collected};
 use context::Context;
 use side::Side;

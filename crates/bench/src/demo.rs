@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use crate::{apps, interrupt::Interrupt, micro};
+use load::interrupt::Interrupt;
+
+use crate::{apps, micro};
 
 /// Runs the command.
 pub fn execute(arguments: &apps::Arguments) -> anyhow::Result<ExitCode> {

@@ -7,7 +7,6 @@
 mod asked;
 mod bulk;
 mod calls;
-pub mod competing;
 mod connect;
 mod cpu;
 mod latency;
@@ -27,8 +26,9 @@ mod trading;
 use std::process::ExitCode;
 
 use clap::Args;
+use load::{idle::IdleLatency, interrupt::Interrupt};
 
-use crate::{cores::CoreDistance, idle::IdleLatency, interrupt::Interrupt, tools};
+use crate::{cores::CoreDistance, tools};
 use samples::Samples;
 use setup::{Idle, Plan, Setup, Unavailable};
 use testbed::{Scale, Testbed};
@@ -125,11 +125,7 @@ pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCo
     } else {
         output::print(&report.text())?;
     }
-    Ok(if report.failed() {
-        ExitCode::from(1)
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(ExitCode::from(u8::from(report.failed())))
 }
 
 /// The rows of a subject in whose name one of the words stands; all where there are no words.

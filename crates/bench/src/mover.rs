@@ -4,6 +4,7 @@
 //! Each case moves the same file from the page cache over loopback, once per run; ratios are taken within runs.
 
 mod case;
+pub mod disk;
 mod own;
 mod pair;
 mod paper;
@@ -21,8 +22,8 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
+use load::interrupt::{self, Interrupt};
 
-use crate::interrupt::Interrupt;
 use case::Case;
 use paper::{Cell, Offset, Sink};
 use report::{FolderReport, Report, Shown};
@@ -145,7 +146,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 Ok(site) => tables.push(Table::of(site, arguments.cases(index > 0))),
                 Err(error) if interrupt.came() && parts.is_empty() => return Err(error),
                 Err(_) if interrupt.came() => {
-                    return tell(arguments, parts, runs).map(|_| INTERRUPTED.into());
+                    return tell(arguments, parts, runs).map(|_| interrupt::STATUS.into());
                 }
                 Err(error) => {
                     parts.push(FolderReport::skipped(folder, bytes, format!("{error:#}")))
@@ -159,7 +160,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 .map(|table| FolderReport::of(&table.site, table.results)),
         );
         if interrupt.came() {
-            return tell(arguments, parts, runs).map(|_| INTERRUPTED.into());
+            return tell(arguments, parts, runs).map(|_| interrupt::STATUS.into());
         }
     }
     tell(arguments, parts, runs)
@@ -189,41 +190,6 @@ pub(crate) fn short(
     turns::measure(&mut tables, runs, false)?;
     let table = tables.pop().context("invariant: there is one table")?;
     Ok(FolderReport::of(&table.site, table.results))
-}
-
-/// The disk by itself, printed.
-pub(crate) fn disk_alone(
-    folder: &Path,
-    (bytes, runs): (u64, u32),
-    interrupt: &Interrupt,
-    json: bool,
-) -> anyhow::Result<ExitCode> {
-    let site = match Site::create(folder, bytes, 0, interrupt.clone()) {
-        Ok(site) => site,
-        Err(error) => {
-            interrupt.check()?;
-            note!("{}: {error:#}", folder.display());
-            return Ok(ExitCode::from(1));
-        }
-    };
-    let mut tables = vec![Table::of(site, own::limits())];
-    turns::measure(&mut tables, runs, false)?;
-    interrupt.check()?;
-    let parts = tables
-        .into_iter()
-        .map(|table| FolderReport::of(&table.site, table.results));
-    let shown = Shown {
-        runs,
-        counters: false,
-        is_fresh: false,
-    };
-    let report = Report::of(parts.collect(), shown);
-    if json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.text())?;
-    }
-    Ok(ExitCode::from(u8::from(report.failed())))
 }
 
 /// The pairs of the paper's loops: what they ask, and the cases of read(2) with write(2) and of sendfile(2).
@@ -260,9 +226,6 @@ fn dir_flag(folder: &Path) -> String {
     format!("--dir {}", folder.display())
 }
 
-/// What a shell reports for SIGINT.
-const INTERRUPTED: u8 = 130;
-
 /// Prints what was measured; the exit status says whether a run of ours went wrong.
 fn tell(arguments: &Arguments, parts: Vec<FolderReport>, runs: u32) -> anyhow::Result<ExitCode> {
     let shown = Shown {
@@ -270,17 +233,16 @@ fn tell(arguments: &Arguments, parts: Vec<FolderReport>, runs: u32) -> anyhow::R
         counters: arguments.counters || arguments.internal,
         is_fresh: arguments.fresh,
     };
-    let report = Report::of(parts, shown);
-    if arguments.json {
-        output::print_json(&report)?;
+    print(&Report::of(parts, shown), arguments.json)
+}
+
+fn print(report: &Report, json: bool) -> anyhow::Result<ExitCode> {
+    if json {
+        output::print_json(report)?;
     } else {
         output::print(&report.text())?;
     }
-    Ok(if report.failed() {
-        ExitCode::from(1)
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(ExitCode::from(u8::from(report.failed())))
 }
 
 impl Arguments {
@@ -330,7 +292,7 @@ impl Arguments {
 }
 
 /// 4096, 512M, 10G.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
+fn size(text: &str) -> Result<u64, String> {
     const MOST: u64 = 16 << 40;
     let wrong = || format!("{text:?} is no size: use for example 512M or 10G (powers of two)");
     let (number, shift) = match text.chars().last() {

@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 use sim::report::document::Document;
 
-use crate::{
+use load::{
     interrupt::Interrupt,
     trial::{Say, Stack, Testbed},
 };

@@ -21,8 +21,8 @@ use std::{
 };
 
 use clap::Args;
+use load::interrupt::{self, Interrupt};
 
-use crate::interrupt::{self, Interrupt};
 use grid::{Cell, Combination, Grid, Job, Load, Stack};
 use report::Report;
 use schedule::{Done, Further, Stage};

@@ -3,26 +3,19 @@
 mod capture;
 mod doctor;
 pub mod engine;
-mod explain;
 mod lab;
 mod measure;
-mod metrics;
-mod path;
 mod ping;
 mod run;
-mod sim;
-mod ss;
-mod stacks;
-mod status;
-mod top;
 mod transfer;
 mod ui;
 mod upgrade;
 
 use std::process::ExitCode;
 
-use bench::load;
 use clap::Subcommand;
+use inspect::{explain, metrics, ss, stacks, status, top};
+use predict::path;
 
 /// Every command of `shunt`.
 #[derive(Debug, Subcommand)]
@@ -44,7 +37,7 @@ pub enum Command {
     Echo(meter::echo::Arguments),
     Compare(meter::runs::Arguments),
     Measure(measure::Arguments),
-    Sim(sim::Arguments),
+    Sim(predict::Arguments),
     Path(path::Arguments),
     Ui(ui::Arguments),
     Send(transfer::SendArguments),
@@ -74,7 +67,7 @@ impl Command {
             Self::Echo(arguments) => ping::echo(&arguments),
             Self::Compare(arguments) => meter::runs::execute(&arguments),
             Self::Measure(arguments) => measure::execute(&arguments),
-            Self::Sim(arguments) => sim::execute(&arguments),
+            Self::Sim(arguments) => predict::execute(&arguments),
             Self::Path(arguments) => path::execute(&arguments),
             Self::Ui(arguments) => ui::execute(arguments),
             Self::Send(arguments) => transfer::send(&arguments),

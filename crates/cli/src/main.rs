@@ -9,16 +9,12 @@
 extern crate output;
 
 mod commands;
-mod control;
-mod engines;
-mod figures;
 mod sys;
 
 use std::process::ExitCode;
 
 use clap::Parser;
-
-use bench::interrupt::{self, Interrupted};
+use load::interrupt::{self, Interrupted};
 
 /// A host-independent network stack: TCP/IP beside the kernel, for programs as they are.
 #[derive(Debug, Parser)]

@@ -47,17 +47,34 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("output", &[]),
     ("statistics", &[]),
     ("confine", &["bpf"]),
+    ("observe", &["sim"]),
+    (
+        "load",
+        &["output", "statistics", "lab", "hostif", "observe"],
+    ),
     (
         "bench",
         &[
             "output",
             "statistics",
+            "load",
+            "observe",
             "lab",
             "netem",
             "hostif",
             "engine",
             "sim",
             "mover",
+        ],
+    ),
+    (
+        "predict",
+        &["output", "statistics", "load", "observe", "sim"],
+    ),
+    (
+        "inspect",
+        &[
+            "output", "observe", "stack", "nic", "netlink", "hostif", "switch", "lab", "dash",
         ],
     ),
     (
@@ -69,10 +86,13 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "output",
             "bench",
+            "load",
+            "observe",
+            "predict",
+            "inspect",
             "meter",
             "wire",
             "tcp",
-            "stack",
             "nic",
             "netem",
             "bpf",
@@ -83,12 +103,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "client",
             "native",
             "lab",
-            "sim",
             "dash",
             "mover",
             "elf",
             "supervise",
-            "switch",
         ],
     ),
     (

@@ -3,10 +3,11 @@
 use std::{hint::black_box, process::Command, time::Instant};
 
 use anyhow::Context;
+use load::{interrupt::Interrupt, trial::Say};
 use serde::{Deserialize, Serialize};
 
 use super::part::Part;
-use crate::{cores::CoreDistance, interrupt::Interrupt, trial::Say};
+use crate::cores::CoreDistance;
 
 /// A limit beside a row.
 #[derive(Debug, Clone, Serialize)]

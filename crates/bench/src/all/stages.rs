@@ -3,9 +3,8 @@
 use std::process::Command;
 
 use anyhow::{Context, ensure};
+use load::interrupt::Interrupt;
 use serde::{Deserialize, Serialize};
-
-use crate::interrupt::Interrupt;
 
 /// What is read of its JSON.
 #[derive(Debug, Serialize, Deserialize)]

@@ -8,9 +8,8 @@ use std::{
 };
 
 use anyhow::Context as _;
+use load::interrupt::Interrupt;
 use sha2::{Digest, Sha256};
-
-use crate::interrupt::Interrupt;
 
 /// Its name in the scratch directory and in URLs.
 pub const FILE_NAME: &str = "content.bin";

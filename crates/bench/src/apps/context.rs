@@ -15,6 +15,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use lab::{Finished, Host, INTERFACE, Lab, LabSpec, Program};
+use load::{idle::IdleLatency, interrupt::Interrupt};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
@@ -22,7 +23,7 @@ use super::{
     content::{Content, Scratch},
     side::{Mode, Side, on_side},
 };
-use crate::{cores, idle::IdleLatency, interrupt::Interrupt, tools};
+use crate::{cores, tools};
 
 /// How long a server or an engine may take to be ready.
 const START_PATIENCE: Duration = Duration::from_secs(10);

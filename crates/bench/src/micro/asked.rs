@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use load::requests::Seen;
 use serde::de::DeserializeOwned;
 
 use super::testbed::{LOAD, On, Server, Stack, Testbed};
-use crate::load::requests::Seen;
 
 const PORT: u16 = 11114;
 /// Bytes of a request and of its answer.

@@ -1,15 +1,14 @@
 //! `shunt bench connect`: connections that live for no request, or for a few.
 
+use load::{connections, create};
+
 use super::{
     row::{Row, from},
     samples::Values,
     setup::{Plan, Setup},
     testbed::{LOAD, On, Stack, Testbed},
 };
-use crate::{
-    apps::case::Better,
-    load::{connections, create},
-};
+use crate::apps::case::Better;
 
 const PORT: u16 = 11112;
 const INLINE: Stack = Stack::Inline("af_packet");

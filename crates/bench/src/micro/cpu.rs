@@ -6,16 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use load::{Latency, calls};
+
 use super::{
     row::{Row, from},
     samples::Values,
     setup::{Idle, Plan, Setup},
     testbed::{LOAD, On, Placement, Stack, Testbed, cpu_seconds},
 };
-use crate::{
-    apps::case::Better,
-    load::{Latency, calls},
-};
+use crate::apps::case::Better;
 
 const PORT: u16 = 11113;
 /// Nobody listens there.

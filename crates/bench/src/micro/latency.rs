@@ -5,6 +5,7 @@
 //! it is.
 
 use anyhow::bail;
+use load::ping;
 
 use super::{
     row::{Row, from},
@@ -12,12 +13,9 @@ use super::{
     setup::{Idle, Plan, Setup},
     testbed::{LOAD, On, Stack, Testbed},
 };
-use crate::{
-    apps::{
-        case::Better,
-        sockperf::{faults, percentile_us},
-    },
-    load::ping,
+use crate::apps::{
+    case::Better,
+    sockperf::{faults, percentile_us},
 };
 
 const PORT: u16 = 11111;

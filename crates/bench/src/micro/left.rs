@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use load::competing::{alone, beside};
 
 use super::{
     asked::Asked,
-    competing::{alone, beside},
     row::{Row, from},
     samples::Values,
     setup::{Plan, Setup},

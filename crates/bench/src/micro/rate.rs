@@ -1,15 +1,14 @@
 //! `shunt bench rate`: small requests and small messages.
 
+use load::ping;
+
 use super::{
     row::{Row, from},
     samples::Values,
     setup::{Plan, Setup},
     testbed::{LOAD, On, Stack, Testbed},
 };
-use crate::{
-    apps::{case::Better, redis::requests_per_second},
-    load::ping,
-};
+use crate::apps::{case::Better, redis::requests_per_second};
 
 const REDIS_PORT: u16 = 6379;
 const ECHO_PORT: u16 = 11111;

@@ -1,12 +1,10 @@
 //! The table and its conditions, for people and as JSON.
 
+use load::idle::IdleLatency;
 use serde::Serialize;
 
 use super::{row::Measured, samples::Samples, setup::Plan, testbed::Testbed};
-use crate::{
-    cores::{self, CoreDistance},
-    idle::IdleLatency,
-};
+use crate::cores::{self, CoreDistance};
 use output::Table;
 
 /// The whole result.

@@ -1,9 +1,10 @@
 //! `shunt bench response`: response time over the number of clients and beside other load, the question of the `nic-net` paper's
 //! figures 8 and 9.
 
+use load::competing::beside;
+
 use super::{
     asked::Asked,
-    competing::beside,
     row::{Row, from},
     samples::Values,
     setup::{Plan, Setup},

@@ -13,11 +13,12 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use lab::{Finished, Host, INTERFACE, Lab, LabSpec, Program};
+use load::interrupt::Interrupt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::setup::Unavailable;
-use crate::{cores, interrupt::Interrupt, tools};
+use crate::{cores, tools};
 
 /// How long a server or an engine may take to be ready.
 const START_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,6 +1,7 @@
 //! `shunt bench trading`: quotes by multicast in, orders by TCP out, fills back: the work of the `trading-nic` paper's client.
 
 use anyhow::Context;
+use load::market::{QUOTES_LOST, Traded};
 
 use super::{
     row::{Row, from},
@@ -8,10 +9,7 @@ use super::{
     setup::{Plan, Setup},
     testbed::{LOAD, On, Stack, Testbed},
 };
-use crate::{
-    apps::case::Better,
-    load::market::{QUOTES_LOST, Traded},
-};
+use crate::apps::case::Better;
 
 const PORT: u16 = 11117;
 /// Quotes for each second that was asked for; the timetable has some 3,600.

@@ -166,13 +166,6 @@ fn transfer(site: &Site, mode: Mode) -> anyhow::Result<Ran> {
     for command in [&mut server, &mut client] {
         command.env("SHUNT_TOKEN", &token);
     }
-    let took = Pair {
-        server,
-        port,
-        is_lasting: false,
-        client,
-        beside: Vec::new(),
-    }
-    .run(site)?;
+    let took = Pair::once(server, port, client).run(site)?;
     Ok(Ran::of(site.bytes, took.seconds, Some(took.cpu_s)))
 }

@@ -11,16 +11,14 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use load::interrupt::Interrupt;
+use observe::process::{cpu_with_descendants_s, family};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
 };
 
 use super::site::Site;
-use crate::{
-    interrupt::Interrupt,
-    observe::process::{cpu_with_descendants_s, family},
-};
 
 /// How long a server may take until it listens, and to end when it is asked to.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -60,6 +58,25 @@ pub fn free_port() -> anyhow::Result<u16> {
 }
 
 impl Pair {
+    /// Both end with the transfer.
+    pub fn once(server: Command, port: u16, client: Command) -> Self {
+        Self {
+            server,
+            port,
+            is_lasting: false,
+            client,
+            beside: Vec::new(),
+        }
+    }
+
+    /// The server is ended after it.
+    pub fn lasting(server: Command, port: u16, client: Command) -> Self {
+        Self {
+            is_lasting: true,
+            ..Self::once(server, port, client)
+        }
+    }
+
     /// Runs it.
     pub fn run(self, site: &Site) -> anyhow::Result<Took> {
         let mut server = Running::start(self.server, site.aside("server.log"))?;

@@ -70,13 +70,7 @@ fn rsync(site: &Site) -> anyhow::Result<Pair> {
         .args(["--whole-file", "--inplace"])
         .arg(site.source());
     client.arg(format!("rsync://127.0.0.1:{port}/target/source"));
-    Ok(Pair {
-        server,
-        port,
-        is_lasting: true,
-        client,
-        beside: Vec::new(),
-    })
+    Ok(Pair::lasting(server, port, client))
 }
 
 fn nginx(site: &Site) -> anyhow::Result<Pair> {
@@ -102,13 +96,7 @@ fn nginx(site: &Site) -> anyhow::Result<Pair> {
     client.args(["--silent", "--show-error", "--fail", "--output"]);
     client.arg(site.stored());
     client.arg(format!("http://127.0.0.1:{port}/source"));
-    Ok(Pair {
-        server,
-        port,
-        is_lasting: true,
-        client,
-        beside: Vec::new(),
-    })
+    Ok(Pair::lasting(server, port, client))
 }
 
 fn socat(site: &Site) -> anyhow::Result<Pair> {
@@ -123,13 +111,7 @@ fn socat(site: &Site) -> anyhow::Result<Pair> {
     server.arg(format!("OPEN:{},creat,trunc", site.stored().display()));
     client.arg(format!("OPEN:{},rdonly", site.source().display()));
     client.arg(format!("TCP:127.0.0.1:{port}"));
-    Ok(Pair {
-        server,
-        port,
-        is_lasting: false,
-        client,
-        beside: Vec::new(),
-    })
+    Ok(Pair::once(server, port, client))
 }
 
 fn nuttcp(site: &Site) -> anyhow::Result<Pair> {
@@ -142,13 +124,7 @@ fn nuttcp(site: &Site) -> anyhow::Result<Pair> {
     server.stdout(File::create(site.stored())?);
     client.args(["-t", "-s", "-l1m", "-P", &text, "-p", &data, "127.0.0.1"]);
     client.stdin(File::open(site.source())?);
-    Ok(Pair {
-        server,
-        port,
-        is_lasting: false,
-        client,
-        beside: Vec::new(),
-    })
+    Ok(Pair::once(server, port, client))
 }
 
 fn iperf3(site: &Site) -> anyhow::Result<Pair> {
@@ -159,13 +135,7 @@ fn iperf3(site: &Site) -> anyhow::Result<Pair> {
     server.arg(site.stored());
     client.args(["--client", "127.0.0.1", "--port", &text, "--length", "1M"]);
     client.arg("-F").arg(site.source());
-    Ok(Pair {
-        server,
-        port,
-        is_lasting: false,
-        client,
-        beside: Vec::new(),
-    })
+    Ok(Pair::once(server, port, client))
 }
 
 fn scp(site: &Site) -> anyhow::Result<Pair> {
@@ -223,13 +193,7 @@ fn scp(site: &Site) -> anyhow::Result<Pair> {
     }
     client.arg("-i").arg(user_key).arg(site.source());
     client.arg(format!("{user}@127.0.0.1:{}", site.stored().display()));
-    Ok(Pair {
-        server,
-        port,
-        is_lasting: true,
-        client,
-        beside: Vec::new(),
-    })
+    Ok(Pair::lasting(server, port, client))
 }
 
 /// The name of whoever runs this.
@@ -251,11 +215,5 @@ fn gridftp(site: &Site) -> anyhow::Result<Pair> {
     let mut client = command("globus-url-copy")?;
     client.arg(format!("file://{}", site.source().display()));
     client.arg(format!("ftp://127.0.0.1:{port}{}", site.stored().display()));
-    Ok(Pair {
-        server,
-        port,
-        is_lasting: true,
-        client,
-        beside: Vec::new(),
-    })
+    Ok(Pair::lasting(server, port, client))
 }

@@ -8,8 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-
-use crate::interrupt::Interrupt;
+use load::interrupt::Interrupt;
 
 /// Bytes that are made and compared at a time.
 const CHUNK_BYTES: usize = 1 << 20;

@@ -76,11 +76,8 @@ fn transfer(site: &Site, stack: Stack) -> anyhow::Result<Ran> {
         .arg(site.source())
         .args(["--to", &address, "--hash", "xxh3"]);
     let took = Pair {
-        server,
-        port,
-        is_lasting: false,
-        client,
         beside: engines.iter().map(lab::Program::pid).collect(),
+        ..Pair::once(server, port, client)
     }
     .run(site)?;
     Ok(Ran::of(site.bytes, took.seconds, Some(took.cpu_s)))

@@ -4,11 +4,12 @@ use anyhow::bail;
 use serde::Serialize;
 use std::time::Instant;
 
-use super::{estimate::Estimate, grid::Cell, testbed::Testbed};
-use crate::{
+use load::{
     interrupt::Interrupt,
-    load::transfer::{Order, Span},
+    transfer::{Order, Span},
 };
+
+use super::{estimate::Estimate, grid::Cell, testbed::Testbed};
 
 /// Rate and round trip of the bottlenecks; the buffer holds one round trip.
 pub const BOTTLENECKS: [(u64, u64); 3] = [(10, 20), (10, 100), (100, 20)];

@@ -5,12 +5,13 @@
 use serde::Serialize;
 use std::time::Instant;
 
+use load::interrupt::Interrupt;
+
 use super::{
     estimate::Estimate,
     grid::{Cell, Combination, Job, Stack},
     testbed::Testbed,
 };
-use crate::interrupt::Interrupt;
 
 /// Rate and round trip of the cables.
 const CABLES: [(u64, u64); 4] = [(10, 20), (10, 100), (1000, 0), (1000, 20)];

@@ -7,13 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use load::{interrupt::Interrupt, transfer::Outcome};
+
 use super::{
     grid::{Combination, Job, Stack},
     report::Row,
     seeds,
     testbed::Testbed,
 };
-use crate::{interrupt::Interrupt, load::transfer::Outcome};
 
 /// How often progress is said.
 const PROGRESS: Duration = Duration::from_secs(5);

@@ -16,16 +16,16 @@ use std::{
 
 use anyhow::{Context, bail};
 use lab::{Cable, Host, INTERFACE, Lab, LabSpec, Program};
+use load::{
+    interrupt::Interrupt,
+    transfer::{Order, Outcome},
+};
 use netem::{
     Impairment,
     join::{Control, Joined, Settings},
 };
 
 use super::grid::{Job, Stack};
-use crate::{
-    interrupt::Interrupt,
-    load::transfer::{Order, Outcome},
-};
 
 /// How long an engine or a receiver may take to be ready.
 const START_PATIENCE: Duration = Duration::from_secs(20);

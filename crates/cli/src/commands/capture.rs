@@ -21,11 +21,11 @@ use anyhow::{Context as _, bail};
 use bench::parse_size;
 use clap::{Args, ValueEnum};
 use hostif::control::{CaptureFilter, CaptureProtocol, SNAP_BYTES_MAX};
+use inspect::engines::{Which, answer::ask_each};
 use netem::pcap::Writer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 
-use crate::engines::{Which, answer::ask_each};
 use stream::Stream;
 
 /// Room for all frames of a read, so that only whole ones are written: whoever reads the file meanwhile finds no torn one.

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use engine::{Config, EcnMode, Engine, FastOpenModes, KeptState, SynCookies};
 use hostif::Steering;
+use inspect::control;
 use rustix::fd::{AsFd as _, OwnedFd};
 use tracing_subscriber::fmt::{
     format::Writer,
@@ -23,7 +24,7 @@ use tracing_subscriber::fmt::{
 };
 
 use super::doctor::measured;
-use crate::{control, sys};
+use crate::sys;
 use arguments::{Arguments, DriverName, LogFormat};
 use checks::Claims;
 

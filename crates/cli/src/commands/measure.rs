@@ -2,12 +2,13 @@
 
 use std::process::ExitCode;
 
-use bench::{
-    layers,
-    machine::{disk, memory, pcie},
-};
+use bench::mover::disk;
 use clap::{Args, Subcommand};
 use meter::measure_clock as clock;
+use predict::{
+    layers,
+    machine::{memory, pcie},
+};
 
 /// Measure parts of this machine: the kernel's layers, memory, PCIe devices, clocks, a disk.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use bench::interrupt::Interrupt;
+use load::interrupt::Interrupt;
 
 /// Runs `shunt ping`.
 pub fn ping(arguments: &meter::ping::Arguments) -> anyhow::Result<ExitCode> {

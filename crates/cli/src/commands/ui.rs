@@ -5,9 +5,7 @@ use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 use anyhow::Context;
 use clap::Args;
 use dash::{Server, Settings};
-
-use super::top::live::Live;
-use crate::engines::Which;
+use inspect::{engines::Which, top::live::Live};
 
 /// Serve a web page on this machine: the engines that run, live, and the simulator, to see and to try
 #[derive(Debug, Args)]

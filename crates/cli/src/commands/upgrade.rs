@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use hostif::control::{QueryKind, receive, send};
+use inspect::control::Channel;
 use output::{print, print_json};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd as _, OwnedFd};
@@ -15,7 +16,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::engine::keeper::{Request, endpoint};
-use crate::control::Channel;
 
 /// How long the new build may take to look at the state, and to serve.
 const PATIENCE: Duration = Duration::from_secs(20);

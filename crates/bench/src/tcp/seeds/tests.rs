@@ -1,11 +1,12 @@
 //! Rows as they stand after some seeds, and the transfers that follow.
 
+use load::transfer::Outcome;
+
 use super::super::{
     grid::{Cell, Stack},
     schedule::Done,
 };
 use super::*;
-use crate::load::transfer::Outcome;
 
 const KERNEL: Combination = Combination::ALL[0];
 const SENDS: Combination = Combination::of(Stack::Shunt, Stack::Kernel);

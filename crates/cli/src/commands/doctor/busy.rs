@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench::observe::process;
+use observe::process;
 
 use super::{Finding, State};
 

@@ -14,10 +14,10 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-
 use hostif::control::QueryKind;
+use inspect::control::Channel;
 
-use crate::{control::Channel, sys};
+use crate::sys;
 
 /// The flag that asks for this, and the one that needs it, which has a value.
 const FLAG: &str = "--background";

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
 use engine::{History, KeptState};
+use inspect::control;
 use rustix::fd::RawFd;
 use rustix::fs::MemfdFlags;
 use rustix::process::{
@@ -24,7 +25,7 @@ use rustix::process::{
 
 use super::arguments::{Arguments, DriverName};
 use super::checks::{self, Claims};
-use crate::{control, sys};
+use crate::sys;
 use replace::Replacement;
 pub use replace::{Request, check_state, endpoint};
 

@@ -17,23 +17,20 @@ use clap::Args;
 use client::engines::succession::{Succession, take_over};
 use engine::Address;
 use hostif::control::QueryKind;
-
+use inspect::control::Channel;
 use nic::af_packet::AfPacket;
 use nic::af_xdp::Mode;
 
-use crate::{
-    commands::{
-        doctor::{
-            interfaces::default_route_interface,
-            measured::{self, DriverChoice},
-        },
-        engine::{
-            arguments::{DriverName, Profile, parse_mode},
-            checks,
-            offloads::Offloads,
-        },
+use crate::commands::{
+    doctor::{
+        interfaces::default_route_interface,
+        measured::{self, DriverChoice},
     },
-    control::Channel,
+    engine::{
+        arguments::{DriverName, Profile, parse_mode},
+        checks,
+        offloads::Offloads,
+    },
 };
 
 /// How long an engine that was started here stays without programs, seconds: programs that follow

@@ -9,8 +9,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use lab::{INTERFACE, Lab, LabSpec, Program};
-
-use bench::load::calls::Outcome;
+use load::calls::Outcome;
 
 use crate::commands::doctor::measured::DriverChoice;
 

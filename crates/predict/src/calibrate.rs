@@ -1,0 +1,193 @@
+//! `shunt sim calibrate`: measures what stacks cost on this machine and writes a preset in which every
+//! value says where it is from.
+//!
+//! The kernel's calls over loopback; then kernel, engine inside the program and engine beside it with a
+//! server and clients in a lab. What is not measured here keeps its value and is no longer called
+//! measured, and a value that nobody has stays assumed: nothing is filled in silently.
+
+mod file;
+mod fit;
+pub mod loopback;
+mod stacks;
+
+use std::{fs, path::PathBuf, process::ExitCode, thread};
+
+use anyhow::Context;
+use clap::Args;
+use sim::plan::{Costs, Preset, Source, Value};
+
+use load::{
+    interrupt::Interrupt,
+    trial::{Say, Stack, Testbed},
+};
+use output::write_file;
+use statistics::Summary;
+
+/// Measure this machine's costs for `shunt sim plan`
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shunt sim calibrate                    prints the preset
+  shunt sim calibrate --out mine.toml    then: shunt sim plan my.toml --preset mine.toml
+  shunt sim calibrate --only-calls       the kernel's calls over loopback, a few seconds
+
+It takes two minutes and wants an otherwise idle machine. Measured are the kernel's costs and
+those of Shunt's engine inside and beside a program: a request, a wake-up, a byte and a packet
+apart, by servers with few and many connections. DPDK's virtual devices sit on packet sockets,
+and no card was tried: DPDK and NICs keep the shipped values under their labels, literature and
+assumed; the file says so.")]
+pub struct Arguments {
+    /// Write to this file in place of standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Batches of each measurement; the median counts
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(3..=100))]
+    batches: u8,
+    /// Only the kernel's calls, without a lab
+    #[arg(long)]
+    only_calls: bool,
+}
+
+/// Runs the command.
+pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let mut preset = of_the_calls(arguments.batches)?;
+    if !arguments.only_calls {
+        match Testbed::create(Interrupt::catch()?) {
+            Ok(testbed) => {
+                preset = of_the_stacks(preset, &testbed, arguments.batches, &Say::from_now())?
+            }
+            // The calls alone are worth having; their labels say what is missing.
+            Err(error) => {
+                note!("the stacks are not measured, only the kernel's calls: {error:#}")
+            }
+        }
+    }
+    let missing = preset
+        .stacks
+        .iter()
+        .filter(|(_, costs)| !file::measured(costs));
+    for (name, _) in missing {
+        note!("{name}: nothing of it is measured{}", file::why(name));
+    }
+    let text = file::to_toml(&preset);
+    match &arguments.out {
+        Some(file) => write_file("--out", file, &text)?,
+        None => output::print(&text)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The shipped preset with the kernel's calls as they are here.
+pub fn of_the_calls(batches: u8) -> anyhow::Result<Preset> {
+    let mut preset = Preset::shipped();
+    let load = load();
+    if let Some(load) = load.filter(|load| *load > BUSY) {
+        note!("this machine is busy (load {load}): costs will come out too high");
+    }
+    let from = std::mem::replace(&mut preset.machine, machine(load));
+    for costs in preset.stacks.values_mut() {
+        no_longer_measured(costs, &from);
+    }
+    let measured = loopback::measure(batches)?;
+    if let Some(kernel) = preset.stacks.get_mut("kernel") {
+        for (name, value) in measured {
+            kernel.set(name, value);
+        }
+    }
+    Ok(preset)
+}
+
+/// That preset with what a server and its clients cost on each stack.
+pub fn of_the_stacks(
+    mut preset: Preset,
+    testbed: &Testbed,
+    batches: u8,
+    say: &Say,
+) -> anyhow::Result<Preset> {
+    for stack in Stack::ALL {
+        let found = stacks::measure(testbed, stack, batches, say);
+        let fitted = match found.and_then(|found| stacks::fitted(stack, &found)) {
+            // Not every kernel and interface has it; its values then keep their labels.
+            Err(error) if stack == Stack::AfXdp => {
+                testbed.check_interrupt()?;
+                note!("af_xdp is not measured: {error:#}");
+                continue;
+            }
+            fitted => fitted?,
+        };
+        if let Some(costs) = preset.stacks.get_mut(stack.name()) {
+            fitted.apply(stack, costs)?;
+        }
+    }
+    Ok(preset)
+}
+
+/// Programs that want to run on average; with more than this, measurements wait for others.
+const BUSY: f64 = 1.0;
+
+/// How many programs wanted to run in the last minute, see proc_loadavg(5).
+fn load() -> Option<f64> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The processor's name and count, and whether others were using it.
+fn machine(load: Option<f64>) -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = text
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let name = name.map_or("unknown processor", |(_, name)| name);
+    match load.filter(|load| *load > BUSY) {
+        Some(load) => format!("{cores} × {name}, busy with load {load}"),
+        None => format!("{cores} × {name}"),
+    }
+}
+
+/// A value that was measured on another machine is one that was read.
+fn no_longer_measured(costs: &mut Costs, machine: &str) {
+    let measured: Vec<&str> = costs
+        .values()
+        .into_iter()
+        .filter(|(_, value)| value.source == Source::Measured)
+        .map(|(name, _)| name)
+        .collect();
+    for name in measured {
+        if let Some(value) = costs.value_mut(name) {
+            value.source = Source::Literature;
+            value.how = format!("not measured here; on {machine}: {}", value.how);
+        }
+    }
+}
+
+fn value(samples: &[f64], how: &str) -> anyhow::Result<Value> {
+    let summary = Summary::of(samples).context("no sample")?;
+    Ok(Value {
+        value: (summary.median * 1000.0).round() / 1000.0,
+        source: Source::Measured,
+        how: how.to_owned(),
+        spread: Some((summary.spread() * 100.0).round() / 100.0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_machine_measured_is_not_called_measured() {
+        let mut preset = Preset::shipped();
+        for costs in preset.stacks.values_mut() {
+            no_longer_measured(costs, "another");
+            let values = costs.values();
+            assert!(
+                values
+                    .iter()
+                    .all(|(_, value)| value.source != Source::Measured)
+            );
+        }
+        let send = &preset.stacks["kernel"].send_ns;
+        assert_eq!(send.source, Source::Literature);
+        assert!(send.how.contains("another"));
+    }
+}

@@ -1,0 +1,214 @@
+//! redis, an unmodified program: recorded on the kernel with a few clients, predicted for many and for the other
+//! stacks, then measured with redis-benchmark.
+
+use std::{ffi::OsString, path::PathBuf, thread, time::Duration};
+
+use anyhow::{Context, ensure};
+use load::interrupt::Interrupt;
+use load::trial::{Say, Server, Stack, Testbed};
+use observe::observe;
+use sim::plan::{Preset, Workload};
+
+use super::{Extra, Row, crowded, measured, one_thread, predicted};
+
+const PORT: u16 = 6379;
+/// Clients while redis is recorded, and how long.
+const RECORDED_CLIENTS: usize = 8;
+const RECORDING: Duration = Duration::from_secs(4);
+/// Requests while it is recorded: more than fit into the recording.
+const RECORDED_REQUESTS: usize = 1_000_000;
+/// What is asked of redis for the comparison.
+const LOADS: [Load; 4] = [
+    Load::of("redis GET", (1, 40_000)),
+    Load::of("redis GET", (50, 150_000)),
+    Load {
+        flags: &["-P", "16"],
+        not_known: Some(
+            "requests that travel together share packets and calls; none were calibrated with",
+        ),
+        ..Load::of("redis GET, 16 at a time", (50, 400_000))
+    },
+    Load {
+        flags: &["-k", "0"],
+        not_known: Some("what a connection costs is not measured apart by the calibration"),
+        ..Load::of("redis GET, short connections", (50, 2_000))
+    },
+];
+/// Rounds after which a recording is told apart; it stands still after a few.
+const ROUNDS: usize = 12;
+/// No run takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A run of redis-benchmark.
+struct Load {
+    workload: &'static str,
+    clients: usize,
+    requests: usize,
+    flags: &'static [&'static str],
+    not_known: Option<&'static str>,
+}
+
+impl Load {
+    const fn of(workload: &'static str, (clients, requests): (usize, usize)) -> Self {
+        Self {
+            workload,
+            clients,
+            requests,
+            flags: &[],
+            not_known: None,
+        }
+    }
+}
+
+/// Adds redis's rows; why there are none where it is not installed.
+pub fn measure(
+    testbed: &Testbed,
+    stacks: &[Stack],
+    preset: &Preset,
+    interrupt: &Interrupt,
+    say: &Say,
+    rows: &mut Vec<Row>,
+) -> anyhow::Result<Option<String>> {
+    let (Some(server), Some(client)) = (find("redis-server"), find("redis-benchmark")) else {
+        return Ok(Some(
+            "redis-server and redis-benchmark are not in PATH".to_owned(),
+        ));
+    };
+    // Connections of a request each would use up the client's ports, which TIME-WAIT holds for a minute: tcp(7).
+    let reuse = ["sh", "-c", "echo 1 >/proc/sys/net/ipv4/tcp_tw_reuse"].map(OsString::from);
+    testbed.client("sh", &reuse, PATIENCE)?;
+    say.say("redis on the kernel is recorded");
+    let seen = record(testbed, &server, &client, interrupt)?;
+    let (workload, extra) = told_apart(seen, preset)?;
+    for &stack in stacks {
+        let running = start(testbed, stack, &server)?;
+        for load in &LOADS {
+            let clients = load.clients;
+            say.say(&format!("{}, {stack}, {clients} clients", load.workload));
+            let measured = measured(testbed, &running, || {
+                benchmark(testbed, &client, &running, load)
+            })?;
+            let prediction = match load.not_known.or_else(|| crowded(testbed, stack, clients)) {
+                Some(why) => Err(why),
+                None => Ok(predicted(&workload, preset, extra, stack, clients)?),
+            };
+            let what = (load.workload, stack, clients);
+            rows.push(Row::new(what, prediction, measured, clients > 1));
+        }
+    }
+    Ok(None)
+}
+
+/// Watches redis on the kernel, and its clients in their own network beside it. That redis's event loop writes all answers before it sleeps is known of
+/// it, no counter shows it.
+fn record(
+    testbed: &Testbed,
+    server: &PathBuf,
+    client: &PathBuf,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Workload> {
+    let running = start(testbed, Stack::Kernel, server)?;
+    let observed = thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let load = Load::of("recorded", (RECORDED_CLIENTS, RECORDED_REQUESTS));
+            benchmark(testbed, client, &running, &load)
+        });
+        // The clients connect first.
+        thread::sleep(RECORDING / 8);
+        let observed = observe(running.pid(), RECORDING, interrupt.flag());
+        let load = load.join();
+        let load = load.map_err(|_| anyhow::anyhow!("the load ended by a panic"))?;
+        load.and(observed)
+    })?;
+    ensure!(
+        observed.clients_s.is_some(),
+        "redis's clients were not found while it was recorded"
+    );
+    let seen = observed.workload().context("recording redis")?;
+    Ok(Workload {
+        request_bytes: seen.request_bytes,
+        response_bytes: seen.response_bytes,
+        application_ns: seen.application_ns,
+        observed_stack_ns: seen.observed_stack_ns,
+        client_ns: seen.client_ns,
+        together: true,
+        ..one_thread()
+    })
+}
+
+/// What of a recording is the program's and its clients' own: what is left when the model has taken the kernel's part
+/// of it, which depends on how many requests come at a time and so on what is left.
+fn told_apart(seen: Workload, preset: &Preset) -> anyhow::Result<(Workload, Extra)> {
+    let server_ns = seen.application_ns + seen.observed_stack_ns;
+    let client_ns = seen.client_ns;
+    let mut workload = seen;
+    let mut extra = Extra::default();
+    for _ in 0..ROUNDS {
+        let model = predicted(&workload, preset, extra, Stack::Kernel, RECORDED_CLIENTS)?;
+        let work = model.work;
+        let missing_ns = server_ns - work.application_ns - work.stack_ns;
+        workload.application_ns = (workload.application_ns + missing_ns).max(0.0);
+        extra.client_ns += client_ns - work.client_ns;
+    }
+    Ok((workload, extra))
+}
+
+fn start(testbed: &Testbed, stack: Stack, server: &PathBuf) -> anyhow::Result<Server> {
+    testbed.serve_program(stack, PORT, "redis-server", |address| {
+        let mut words: Vec<OsString> = vec![server.into()];
+        let host = address.ip().to_string();
+        let rest = ["--bind", &host, "--save", "", "--protected-mode", "no"];
+        words.extend(rest.map(OsString::from));
+        words
+    })
+}
+
+/// Requests per second, and by Little's law the mean time of an exchange in microseconds. The mean that
+/// redis-benchmark prints starts when it writes: it leaves out what waits inside redis-benchmark.
+fn benchmark(
+    testbed: &Testbed,
+    client: &PathBuf,
+    server: &Server,
+    load: &Load,
+) -> anyhow::Result<(f64, f64)> {
+    let mut words: Vec<OsString> = vec![client.into()];
+    let host = server.address().ip().to_string();
+    let (count, total) = (load.clients.to_string(), load.requests.to_string());
+    let rest = [
+        "-h", &host, "-t", "get", "--csv", "-c", &count, "-n", &total,
+    ];
+    words.extend(rest.map(OsString::from));
+    words.extend(load.flags.iter().map(OsString::from));
+    let csv = testbed.client("redis-benchmark", &words, PATIENCE)?;
+    let rate = rate(&csv)?;
+    Ok((rate, load.clients as f64 / rate * 1e6))
+}
+
+/// The first number of the last line: `"GET","98328.42","0.262",…`.
+fn rate(csv: &str) -> anyhow::Result<f64> {
+    let line = csv.lines().rev().find(|line| line.starts_with("\"GET\""));
+    let line = line.with_context(|| format!("redis-benchmark reported no GET: {csv:?}"))?;
+    let mut fields = line.split(',').map(|field| field.trim_matches('"'));
+    let rate = fields.find_map(|field| field.parse::<f64>().ok());
+    rate.filter(|rate| *rate > 0.0)
+        .with_context(|| format!("redis-benchmark wrote {line:?}"))
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let mut folders = std::env::split_paths(&path);
+    folders.find_map(|folder| Some(folder.join(program)).filter(|file| file.is_file()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_read_from_the_line_of_the_test() {
+        let csv = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"98328.42\",\"0.262\",\"0.1\"\n";
+        assert!((rate(csv).unwrap() - 98328.42).abs() < 1e-6);
+        assert!(rate("\"SET\",\"1\",\"2\"").is_err());
+        assert!(rate("\"GET\",\"0.0\"").is_err());
+    }
+}
