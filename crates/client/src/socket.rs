@@ -307,7 +307,7 @@ impl SocketCore {
         span: WindowSpan,
     ) -> Result<LockedWindow<'_>, Errno> {
         let window = self.region.window(span).ok_or(Errno::PROTO)?;
-        attachment.await_room(&attachment.sends)?;
+        attachment.await_capacity(&attachment.sends)?;
         let header = self.header();
         let held = self.hold(attachment, header.send_lock())?;
         Ok(LockedWindow {
@@ -328,7 +328,7 @@ impl SocketCore {
     ) -> Result<LockedWindow<'_>, Errno> {
         let window = self.region.window(span).ok_or(Errno::PROTO)?;
         if !attachment.is_dead() {
-            attachment.await_room(&attachment.receives)?;
+            attachment.await_capacity(&attachment.receives)?;
         }
         let header = self.header();
         let held = self.hold(attachment, header.receive_lock())?;

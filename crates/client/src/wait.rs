@@ -81,11 +81,11 @@ pub fn wait_on(
     mask: SignalMask<'_>,
     until: Until<'_>,
 ) -> Result<Woken, Errno> {
-    wait_lending(sessions, sockets, kernel, mask, until, None)
+    wait_with_buffer(sessions, sockets, kernel, mask, until, None)
 }
 
 /// As [`wait_on`]; the engine may place what arrives in the thread's buffer.
-pub(crate) fn wait_lending(
+pub(crate) fn wait_with_buffer(
     sessions: &[&Session],
     sockets: &[&dyn Awaited],
     kernel: &mut [libc::pollfd],

@@ -60,10 +60,10 @@ fn a_full_window_is_eagain_and_tells_when_there_is_room_again() {
         .share_file(file(&pattern(0, 200_000)).as_fd())
         .unwrap();
     engine.pause(true);
-    assert_eq!(socket.send_room_bytes(), 65_536);
+    assert_eq!(socket.send_capacity_bytes(), 65_536);
     assert_eq!(socket.send_file(&shared, 0, 0), Ok(0));
     assert_eq!(socket.send_file(&shared, 0, 200_000), Ok(65_536));
-    assert_eq!(socket.send_room_bytes(), 0);
+    assert_eq!(socket.send_capacity_bytes(), 0);
     assert_eq!(socket.send_file(&shared, 65_536, 1), Err(Errno::AGAIN));
     assert_eq!(socket.try_send(&[IoSlice::new(b"x")]), Err(Errno::AGAIN));
     engine.pause(false);

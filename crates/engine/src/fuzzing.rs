@@ -74,12 +74,12 @@ impl Honest {
             self.next = self.next.wrapping_add(1);
             let sent = self.programs[from].send(&self.sockets[from], &[self.next]);
             assert_eq!(sent, 1, "the honest program cannot send");
-            wired.settle();
+            wired.run_until_idle();
             let mut byte = [0];
             let received = self.programs[to].receive(&self.sockets[to], &mut byte);
             assert_eq!((received, byte[0]), (1, self.next), "a byte was lost");
         }
-        wired.settle();
+        wired.run_until_idle();
         for program in &mut self.programs {
             program.reap();
             program.reaped.clear();
@@ -132,7 +132,7 @@ impl Scene {
 
     fn comes_back(&mut self) {
         self.hostile = None;
-        self.wired.settle();
+        self.wired.run_until_idle();
         self.hostile = self.wired.try_attach(0).ok();
     }
 
@@ -348,7 +348,7 @@ impl Scene {
 
     fn end(mut self) -> Wired {
         self.hostile = None;
-        self.wired.settle();
+        self.wired.run_until_idle();
         self.honest.exchange(&mut self.wired);
         // Connections to the honest listener that the hostile program made go with it.
         drop(self.honest);

@@ -89,7 +89,7 @@ impl Wired {
             core_on(right, ADDRESSES[1], limits, now),
         ];
         let mut wired = Self { cores, now };
-        wired.settle();
+        wired.run_until_idle();
         wired
     }
 
@@ -113,7 +113,7 @@ impl Wired {
     }
 
     /// Polls until neither core has anything to do at this time.
-    pub fn settle(&mut self) {
+    pub fn run_until_idle(&mut self) {
         self.serve();
         for _ in 0..TURNS_MAX {
             if self.turn() == 0 {
@@ -130,7 +130,7 @@ impl Wired {
     pub fn advance(&mut self, time: Duration) {
         let end = self.now + time;
         for _ in 0..TURNS_MAX {
-            self.settle();
+            self.run_until_idle();
             let due = self
                 .cores
                 .iter()
@@ -144,7 +144,7 @@ impl Wired {
                 }
                 _ => {
                     self.now = end;
-                    self.settle();
+                    self.run_until_idle();
                     return;
                 }
             }

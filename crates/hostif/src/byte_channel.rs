@@ -136,7 +136,7 @@ impl ByteChannel {
     }
 
     /// The sender is about to sleep until no more than `used` bytes are used. Ask [`ByteChannel::used`] once more after this.
-    pub fn want_room(&self, used: u64) {
+    pub fn want_capacity(&self, used: u64) {
         self.words[ROOM_WANTED].store(used.wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }

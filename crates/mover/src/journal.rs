@@ -65,7 +65,7 @@ impl Journal {
 
     /// Takes room on the disk for so many blocks, so that a disk that somebody else fills does not end a transfer whose
     /// own room was taken; a wish.
-    pub fn make_room(&self, blocks: u64) {
+    pub fn make_space(&self, blocks: u64) {
         let bytes = self.header_bytes + blocks.saturating_mul(RECORD_BYTES as u64);
         let _ = rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, bytes);
     }

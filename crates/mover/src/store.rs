@@ -109,7 +109,7 @@ impl Writer {
     }
 
     /// Waits until there is room for the next piece of a file.
-    pub fn make_room(&mut self, sink: &Sink, clock: &mut Clock) -> Result<(), Error> {
+    pub fn make_space(&mut self, sink: &Sink, clock: &mut Clock) -> Result<(), Error> {
         self.filling = None;
         if self.storage_of(sink) == Storage::Direct {
             self.reap(false)?;
@@ -142,7 +142,7 @@ impl Writer {
         }
     }
 
-    /// Takes the piece whose parts were kept since [`Self::make_room`].
+    /// Takes the piece whose parts were kept since [`Self::make_space`].
     pub fn store(&mut self, piece: Piece, clock: &mut Clock) {
         match (self.filling.take(), self.storage_of(&piece.sink)) {
             (_, Storage::Memory) => {

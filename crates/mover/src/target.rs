@@ -160,7 +160,7 @@ impl Target {
             None => part.begin()?,
         }
         if let Some(size) = size {
-            part.make_room(size, entry.is_sparse)?;
+            part.make_space(size, entry.is_sparse)?;
         }
         Ok(part)
     }
@@ -305,7 +305,7 @@ impl PartFile {
             .map_err(|refusal| refused(refusal, "opening the journal of", &self.path, &hidden))?;
         let (mut journal, told) = Journal::open(file, &identity)
             .map_err(Error::file("reading the journal of", &self.path))?;
-        journal.make_room(blocks_of(size, entry.block_bytes));
+        journal.make_space(blocks_of(size, entry.block_bytes));
         let count = told.len();
         let kept = self.proved(told, entry, size, check);
         if kept.len() < count {
@@ -323,7 +323,7 @@ impl PartFile {
     }
 
     /// Takes room on the disk before the first byte, where the file system can say whether there is any.
-    fn make_room(&self, size: u64, is_sparse: bool) -> Result<(), Error> {
+    fn make_space(&self, size: u64, is_sparse: bool) -> Result<(), Error> {
         let stat = fs::fstat(&self.file).map_err(self.error("looking at the part file of"))?;
         let has_bytes = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
         let system =

@@ -262,8 +262,8 @@ impl Datagrams {
     /// From the program to its peer. True: there may be more.
     pub fn move_up(&mut self, buffer: &mut [u8]) -> bool {
         for _ in 0..PIECES {
-            let has_room = self.socket.readiness().contains(Readiness::OUT);
-            if self.is_engines_peer() && !has_room {
+            let has_capacity = self.socket.readiness().contains(Readiness::OUT);
+            if self.is_engines_peer() && !has_capacity {
                 return false;
             }
             let taken = rustix::net::recv(&self.ours, &mut buffer[..], RecvFlags::DONTWAIT);

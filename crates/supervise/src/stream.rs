@@ -125,8 +125,9 @@ impl Supervisor {
                 .map_err(|_| Errno::INVAL);
         }
         if !waits || relay.blocked.len() >= BLOCKED_MAX {
-            let is_apart = says_otherwise(call, number) || relay.receives_apart(call, number);
-            return if is_apart {
+            let is_device_detached =
+                says_otherwise(call, number) || relay.receives_apart(call, number);
+            return if is_device_detached {
                 Err(Errno::AGAIN)
             } else {
                 Ok(Outcome::Continue)

@@ -344,7 +344,7 @@ impl Stream {
 
     /// Bytes that fit now, unless somebody else sends them first.
     pub fn send_room(&self) -> usize {
-        self.tcp().map_or(0, TcpSocket::send_room_bytes)
+        self.tcp().map_or(0, TcpSocket::send_capacity_bytes)
     }
 
     /// Whether no other process has it.

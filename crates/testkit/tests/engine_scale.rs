@@ -57,7 +57,7 @@ fn short_connections(
         let near: Vec<Socket> = (0..AT_ONCE)
             .map(|_| active.connect(wired, listener.1).unwrap())
             .collect();
-        wired.settle();
+        wired.run_until_idle();
         for socket in &near {
             assert!(socket.flags().contains(Flags::CONNECTED));
             assert_eq!(active.send(socket, b"?"), 1);
@@ -68,7 +68,7 @@ fn short_connections(
             assert_eq!(passive.receive(&far, &mut [0; 4]), 1);
             passive.close(&far);
         }
-        wired.settle();
+        wired.run_until_idle();
         // Ports and TIME-WAIT records come free with time, as in a server that lives for hours.
         wired.now += Duration::from_secs(1);
         for program in [&mut *active, &mut *passive] {
@@ -143,7 +143,7 @@ fn ten_thousand_connections_at_once_cost_little_while_idle() {
             sockets.push(Program::connected(&mut wired, programs, &listener));
         } else {
             waiting.push(active.connect(&mut wired, listener.1).unwrap());
-            wired.settle();
+            wired.run_until_idle();
         }
         if number % 32 == 31 {
             active.reap();
@@ -166,21 +166,21 @@ fn ten_thousand_connections_at_once_cost_little_while_idle() {
     // Each of them still works.
     for (near, far) in sockets.iter().step_by(97) {
         assert_eq!(active.send(near, b"!"), 1);
-        wired.settle();
+        wired.run_until_idle();
         assert_eq!(passive.receive(far, &mut [0; 4]), 1);
     }
     for (number, (near, far)) in sockets.iter().enumerate() {
         active.close(near);
         passive.close(far);
         if number % 256 == 255 {
-            wired.settle();
+            wired.run_until_idle();
         }
     }
     for near in &waiting {
         let far = passive.accept(&mut wired, &listener.0).unwrap();
         passive.close(&far);
         active.close(near);
-        wired.settle();
+        wired.run_until_idle();
     }
     wired.advance(Duration::from_secs(130));
     assert_eq!(wired.holdings(), idle);
@@ -205,7 +205,7 @@ fn an_engine_without_free_descriptors_refuses_and_keeps_what_it_has() {
     setrlimit(Resource::Nofile, before).unwrap();
     assert_eq!(refused, Some(Errno::NFILE));
     assert_eq!(active.send(&near, b"still here"), 10);
-    wired.settle();
+    wired.run_until_idle();
     assert_eq!(passive.receive(&far, &mut [0; 16]), 10);
     active.open(&mut wired).unwrap();
 }

@@ -69,6 +69,12 @@ const RETIRED: &[(&str, &str)] = &[
     (concat!("cl", "ose_settled"), "close_relocated"),
     (concat!("se", "ttle_written"), "drain_notes"),
     (concat!("pu", "blish_room"), "publish_capacity"),
+    (concat!("ha", "s_room"), "has_capacity"),
+    (concat!("aw", "ait_room"), "await_capacity"),
+    (concat!("ma", "ke_room"), "make_space"),
+    (concat!("wa", "it_lending"), "wait_with_buffer"),
+    (concat!("ta", "ke_apart"), "detach_device"),
+    (concat!("on", "_turn"), "on_poll"),
 ];
 
 /// Paths of the files for which `wrong` names a fault, with the fault.

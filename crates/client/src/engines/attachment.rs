@@ -148,7 +148,7 @@ impl Attachment {
     }
 
     /// Waits a moment for free space in a ring; EAGAIN when the engine does not empty it.
-    pub fn await_room<T: Descriptor>(&self, ring: &Producer<T>) -> Result<(), Errno> {
+    pub fn await_capacity<T: Descriptor>(&self, ring: &Producer<T>) -> Result<(), Errno> {
         let mut tries = 0;
         loop {
             match ring.pending() {

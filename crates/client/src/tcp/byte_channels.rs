@@ -156,7 +156,7 @@ impl TcpSocket {
         if look::looks_again() {
             return Some(false);
         }
-        self.byte_channels()?.out.byte_channel.want_room(enough);
+        self.byte_channels()?.out.byte_channel.want_capacity(enough);
         Some(self.byte_channel_use()?.1 <= enough)
     }
 
@@ -166,7 +166,7 @@ impl TcpSocket {
         slices: &[IoSlice<'_>],
         mode: WriteMode,
     ) -> Result<Option<usize>, Errno> {
-        let Some(mut room) = self.byte_channel_room(mode)? else {
+        let Some(mut room) = self.free_in_byte_channel(mode)? else {
             return Ok(None);
         };
         let mut done = 0;
@@ -199,7 +199,7 @@ impl TcpSocket {
     }
 
     /// Free space in the byte channel; `None`: what is sent goes by segments from now on, or still does.
-    pub(crate) fn byte_channel_room(
+    pub(crate) fn free_in_byte_channel(
         &self,
         mode: WriteMode,
     ) -> Result<Option<ChannelSpace<'_>>, Errno> {

@@ -34,19 +34,19 @@ impl TcpSocket {
         };
         let room = self.call(op)?;
         let room = u32::try_from(room).map_err(|_| Errno::PROTO)?;
-        self.syn_room.store(room, Ordering::Release);
-        Ok(self.syn_room())
+        self.syn_capacity.store(room, Ordering::Release);
+        Ok(self.syn_capacity())
     }
 
     /// Bytes that the SYN waits for; 0: it does not wait.
     #[must_use]
-    pub fn syn_room(&self) -> usize {
-        usize::try_from(self.syn_room.load(Ordering::Acquire)).unwrap_or(usize::MAX)
+    pub fn syn_capacity(&self) -> usize {
+        usize::try_from(self.syn_capacity.load(Ordering::Acquire)).unwrap_or(usize::MAX)
     }
 
     /// Something was written: the SYN leaves.
     pub(crate) fn end_waiting_of_syn(&self) {
-        self.syn_room.store(0, Ordering::Release);
+        self.syn_capacity.store(0, Ordering::Release);
     }
 
     /// TCP_FASTOPEN_KEY: the keys of a listener's cookies.

@@ -60,7 +60,7 @@ impl Socket for TcpSocket {
             }
             State::Connecting => {
                 // As Linux: a sending call would be taken at once.
-                ready.set(Readiness::OUT, self.syn_room() > 0);
+                ready.set(Readiness::OUT, self.syn_capacity() > 0);
                 return ready;
             }
             State::Idle => return ready | Readiness::OUT | Readiness::HUP,
@@ -178,12 +178,12 @@ impl TcpSocket {
         let header = self.header();
         let enough = |header: &SocketHeader<'_>| {
             let written = header.written();
-            let has_room = is_writable(
+            let has_capacity = is_writable(
                 header.send_limit(send.size),
                 written.saturating_sub(header.acknowledged()),
             );
             // Who waits is woken when half of it has left (Linux `tcp_stream_memory_free`).
-            has_room
+            has_capacity
                 && self
                     .unsent(header)
                     .is_none_or(|(unsent, limit)| unsent.saturating_mul(2) < limit)
@@ -252,7 +252,7 @@ impl TcpSocket {
 
     /// Bytes that fit into the send window now; 0 while there is none.
     #[must_use]
-    pub fn send_room_bytes(&self) -> usize {
+    pub fn send_capacity_bytes(&self) -> usize {
         if let Some((capacity, used)) = self.byte_channel_use() {
             return usize::try_from(capacity.saturating_sub(used)).unwrap_or(0);
         }

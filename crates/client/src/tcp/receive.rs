@@ -169,7 +169,7 @@ impl TcpSocket {
         let window = self.region().window(receive).ok_or(Errno::PROTO)?;
         let attachment = self.attachment()?;
         if !attachment.is_dead() {
-            attachment.await_room(&attachment.receives)?;
+            attachment.await_capacity(&attachment.receives)?;
         }
         let header = self.header();
         let (held, copies) = self.hold_received(using, attachment)?;

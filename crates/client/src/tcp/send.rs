@@ -170,7 +170,7 @@ impl TcpSocket {
     }
 
     fn byte_channel_space(&self, max: usize) -> Result<Option<SendSpace<'_>>, Errno> {
-        let Some(room) = self.byte_channel_room(WriteMode::Plain)? else {
+        let Some(room) = self.free_in_byte_channel(WriteMode::Plain)? else {
             return Ok(None);
         };
         let mut room = room.or_look()?;
@@ -189,7 +189,7 @@ impl TcpSocket {
         }
         match self.state() {
             State::Connected => self.spans().map(|(send, _)| send).ok_or(Errno::PROTO),
-            State::Connecting if self.syn_room() > 0 => {
+            State::Connecting if self.syn_capacity() > 0 => {
                 self.spans().map(|(send, _)| send).ok_or(Errno::PROTO)
             }
             State::Connecting => Err(Errno::AGAIN),
@@ -211,7 +211,7 @@ impl TcpSocket {
             let size = header.send_limit(send.size);
             let room = usize::try_from(u64::from(size).saturating_sub(used)).unwrap_or(0);
             match self.unsent(header) {
-                Some((unsent, limit)) => room.min(room_below(limit, unsent)),
+                Some((unsent, limit)) => room.min(capacity_below(limit, unsent)),
                 None => room,
             }
         };
@@ -225,9 +225,9 @@ impl TcpSocket {
             self.session().on_idle_call(attachment);
             return Err(Errno::AGAIN);
         }
-        let syn_room = self.syn_room();
-        if syn_room > 0 {
-            room = room.min(syn_room);
+        let syn_capacity = self.syn_capacity();
+        if syn_capacity > 0 {
+            room = room.min(syn_capacity);
         }
         Ok(FreeSpace {
             socket: self,
@@ -244,7 +244,7 @@ impl TcpSocket {
 
 /// What may be written where TCP_NOTSENT_LOWAT is `limit`: a piece is begun as long as less than that has not left, as
 /// Linux begins a buffer.
-fn room_below(limit: u64, unsent: u64) -> usize {
+fn capacity_below(limit: u64, unsent: u64) -> usize {
     let left = usize::try_from(limit.saturating_sub(unsent)).unwrap_or(usize::MAX);
     left.div_ceil(CHUNK_BYTES).saturating_mul(CHUNK_BYTES)
 }
@@ -384,7 +384,7 @@ mod tests {
             (4, 1_000_000, 0),
         ];
         for (limit, unsent, room) in rows {
-            assert_eq!(room_below(limit, unsent), room, "{limit} {unsent}");
+            assert_eq!(capacity_below(limit, unsent), room, "{limit} {unsent}");
         }
     }
 }

@@ -45,7 +45,7 @@ pub struct TcpSocket {
     /// SO_OOBINLINE.
     pub(crate) urgent_in_line: AtomicBool,
     /// Bytes that the SYN waits for; 0: it does not wait.
-    pub(crate) syn_room: AtomicU32,
+    pub(crate) syn_capacity: AtomicU32,
 }
 
 /// net/tcp_states.h.
@@ -64,7 +64,7 @@ impl TcpSocket {
             is_v6: AtomicBool::new(false),
             unsent_limit: AtomicU32::new(0),
             urgent_in_line: AtomicBool::new(false),
-            syn_room: AtomicU32::new(0),
+            syn_capacity: AtomicU32::new(0),
         })
     }
 
@@ -74,7 +74,7 @@ impl TcpSocket {
             return Some(*spans);
         }
         let header = self.header();
-        let has_windows = header.flags().contains(Flags::CONNECTED) || self.syn_room() > 0;
+        let has_windows = header.flags().contains(Flags::CONNECTED) || self.syn_capacity() > 0;
         if !has_windows || !header.is_of(self.id()) {
             return None;
         }

@@ -39,7 +39,7 @@ impl<T> Delivered<T> {
     }
 }
 
-fn room_of(slices: &[IoSliceMut<'_>]) -> usize {
+fn capacity_of(slices: &[IoSliceMut<'_>]) -> usize {
     slices.iter().map(|slice| slice.len()).sum()
 }
 
@@ -97,7 +97,7 @@ impl UdpSocket {
         let mut raw: RawRecord = [0; RECORD_BYTES];
         window.copy_out(taken, &mut raw);
         let record = Failure::decode(&raw).map_err(|_| Errno::PROTO)?;
-        let room = room_of(slices);
+        let room = capacity_of(slices);
         let copied = copy(&window, taken, (0, record.len), slices);
         let next = taken + record_bytes(record.len);
         header.program_set_failures_taken(next);
@@ -144,7 +144,7 @@ impl DatagramReceiver<'_> {
         let Some(record) = self.look()? else {
             return Ok(None);
         };
-        let (room, whole) = (room_of(slices), (0, record.len));
+        let (room, whole) = (capacity_of(slices), (0, record.len));
         let copied = copy(&self.ring.window, self.taken, whole, slices);
         if !peek {
             self.taken += u64::from(record.room);
@@ -172,7 +172,7 @@ impl DatagramReceiver<'_> {
                 continue;
             }
             *seen = end.max(*seen);
-            let (room, part) = (room_of(slices), (before, record.len));
+            let (room, part) = (capacity_of(slices), (before, record.len));
             let copied = copy(&self.ring.window, start, part, slices);
             return Ok(Some(Delivered::new(record, part, copied, room)));
         }

@@ -84,7 +84,7 @@ impl Socket for UdpSocket {
         );
         ready.set(Readiness::RDHUP, shut & SHUT_READ != 0);
         ready.set(Readiness::HUP, shut == SHUT_READ | SHUT_WRITE);
-        ready.set(Readiness::OUT, self.has_room(&header));
+        ready.set(Readiness::OUT, self.has_capacity(&header));
         ready
     }
 
@@ -242,7 +242,7 @@ impl UdpSocket {
         end > taken
     }
 
-    fn has_room(&self, header: &SocketHeader<'_>) -> bool {
+    fn has_capacity(&self, header: &SocketHeader<'_>) -> bool {
         let Ok(rings) = self.rings() else {
             return true;
         };

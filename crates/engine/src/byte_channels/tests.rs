@@ -34,7 +34,7 @@ impl Scene {
     fn connected(&mut self) -> [Socket; 2] {
         let [active, passive] = &mut self.programs;
         let (near, far) = Program::connected(&mut self.wired, [active, passive], &self.listener);
-        self.wired.settle();
+        self.wired.run_until_idle();
         [near, far]
     }
 
@@ -60,7 +60,7 @@ impl Scene {
 
     fn post(&mut self, side: usize, socket: &Socket, op: Op) {
         self.programs[side].post(Some(socket.id), op);
-        self.wired.settle();
+        self.wired.run_until_idle();
     }
 }
 
@@ -108,7 +108,7 @@ fn who_closes_with_bytes_unread_in_its_byte_channel_resets_and_without_says_the_
             let _ = out.byte_channel.publish(1);
         }
         scene.programs[1].close(&far);
-        scene.wired.settle();
+        scene.wired.run_until_idle();
         assert_eq!(out.byte_channel.reader(), Reader::Gone);
         assert_eq!(
             near.header().error(),
@@ -140,9 +140,9 @@ fn slots_are_given_again_when_their_connections_are_gone() {
             },
         );
         scene.programs[0].close(&near);
-        scene.wired.settle();
+        scene.wired.run_until_idle();
         scene.programs[1].close(&far);
-        scene.wired.settle();
+        scene.wired.run_until_idle();
     }
 }
 

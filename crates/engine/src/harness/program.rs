@@ -317,7 +317,7 @@ impl Program {
             Ok(_) => Ok(socket),
             Err(errno) => {
                 self.close(&socket);
-                wired.settle();
+                wired.run_until_idle();
                 Err(errno)
             }
         }
@@ -359,7 +359,7 @@ impl Program {
         let near = active
             .connect(wired, listener.1)
             .expect("the engine connects");
-        wired.settle();
+        wired.run_until_idle();
         assert!(near.flags().contains(Flags::CONNECTED), "no connection");
         let far = passive
             .accept(wired, &listener.0)

@@ -54,7 +54,7 @@ impl Kept<'_> {
         let Some(mut core) = self.engine.place().take() else {
             return Ok(());
         };
-        core.make_whole(PATIENCE)
+        core.attach_device(PATIENCE)
             .map_err(system("watch the device"))?;
         // Nobody asks it to end.
         let never = [(); 2].map(|()| doorbell::create());

@@ -119,7 +119,7 @@ impl Inline {
         let mut core = CoreLoop::new(core, Some(host_hooks::relocate_fd(listener)), origin)?;
         let kick = doorbell::create().map_err(system("make an eventfd"))?;
         let [control, device] = core
-            .take_apart()
+            .detach_device()
             .map_err(system("wait for the device"))?
             .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0).map(host_hooks::relocate_fd));
         Ok(Self {

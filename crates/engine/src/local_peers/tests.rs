@@ -162,7 +162,7 @@ fn two_engines_talk_and_nothing_leaves_by_the_device() {
     let (mut done, mut bytes) = (0, Vec::new());
     while bytes.len() < sent.len() {
         done += active.send(&near, &sent[done..]);
-        wired.settle();
+        wired.run_until_idle();
         let mut part = [0; 20_000];
         let len = passive.receive(&far, &mut part);
         assert!(len > 0, "stuck after {} bytes", bytes.len());
@@ -183,7 +183,7 @@ fn who_ends_takes_its_connections_along_and_can_come_again() {
     let device = Nowhere::new();
     let nobody = core_on(device, ADDRESSES[1], small_limits(), wired.now);
     drop(std::mem::replace(&mut wired.cores[1], nobody));
-    wired.settle();
+    wired.run_until_idle();
     assert_eq!(near.header().error(), 104, "ECONNRESET");
     assert!(near.flags().contains(Flags::HUP));
     // One that starts with its address is found again.

@@ -66,7 +66,7 @@ pub struct CoreLoop {
     /// Polls that did something since somebody was about to sleep.
     awake_polls: u32,
     /// Others watch the device's descriptor (see `inline`).
-    is_apart: bool,
+    is_device_detached: bool,
 }
 
 impl CoreLoop {
@@ -116,7 +116,7 @@ impl CoreLoop {
             idle_exit: patience.map(|patience| IdleExit::new(patience, STARTED)),
             keeps_time_wait: false,
             awake_polls: 0,
-            is_apart: false,
+            is_device_detached: false,
             core,
         })
     }
@@ -126,8 +126,8 @@ impl CoreLoop {
     ///
     /// # Errors
     /// The device cannot be waited for.
-    pub(crate) fn take_apart(&mut self) -> Result<[BorrowedFd<'_>; 2], Errno> {
-        self.is_apart = true;
+    pub(crate) fn detach_device(&mut self) -> Result<[BorrowedFd<'_>; 2], Errno> {
+        self.is_device_detached = true;
         let device = self
             .core
             .layer
@@ -143,12 +143,12 @@ impl CoreLoop {
     ///
     /// # Errors
     /// The device cannot be watched.
-    pub(crate) fn make_whole(&mut self, patience: tcp::Duration) -> Result<(), Errno> {
+    pub(crate) fn attach_device(&mut self, patience: tcp::Duration) -> Result<(), Errno> {
         let now = self.now();
         self.idle_exit = Some(IdleExit::new(patience, now));
         self.keeps_time_wait = true;
         self.core.succession.is_left_behind = true;
-        self.is_apart = false;
+        self.is_device_detached = false;
         self.watch_driver()
     }
 
@@ -272,7 +272,7 @@ impl CoreLoop {
         let mut control_at = self.now();
         loop {
             let now = self.now();
-            pace.on_turn(now);
+            pace.on_poll(now);
             let worked = self.core.poll(now, None) > 0;
             pace.on_done(now, worked, self.core.has_served());
             if let Some(error) = self.core.failure() {
@@ -334,7 +334,7 @@ impl CoreLoop {
     /// The device has gone, or another has taken its place: its descriptor is watched no more, or again.
     fn follow_device(&self, watch: Watch) {
         let device = self.core.layer.link.driver.wait_fd();
-        let Some(device) = device.filter(|_| !self.is_apart) else {
+        let Some(device) = device.filter(|_| !self.is_device_detached) else {
             return;
         };
         // A descriptor that is closed was watched no more, one that stayed the same still is.

@@ -36,7 +36,7 @@ impl Pace {
     }
 
     /// A poll begins.
-    pub fn on_turn(&mut self, now: Instant) {
+    pub fn on_poll(&mut self, now: Instant) {
         if self
             .idle_since_turn
             .is_some_and(|last| now.since(last) > INTERRUPTED)
@@ -77,7 +77,7 @@ mod tests {
     }
 
     fn turn(pace: &mut Pace, us: u64, worked: bool) -> bool {
-        pace.on_turn(at(us));
+        pace.on_poll(at(us));
         pace.on_done(at(us), worked, worked);
         pace.may_spin(at(us))
     }
@@ -93,11 +93,11 @@ mod tests {
     #[test]
     fn what_concerned_no_program_is_not_spun_after() {
         let mut pace = Pace::new(50);
-        pace.on_turn(at(0));
+        pace.on_poll(at(0));
         pace.on_done(at(0), true, false);
         assert!(!pace.may_spin(at(0)));
         assert!(turn(&mut pace, 10, true));
-        pace.on_turn(at(20));
+        pace.on_poll(at(20));
         pace.on_done(at(20), true, false);
         assert!(pace.may_spin(at(59)), "nor does it end a spin");
         assert!(!pace.may_spin(at(60)));

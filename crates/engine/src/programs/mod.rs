@@ -176,7 +176,7 @@ impl Programs {
                 return None;
             }
         };
-        if !self.has_room_for_user(uid) {
+        if !self.has_capacity_for_user(uid) {
             let text = format!(
                 "user {uid} has its share of the engine's sessions already: end programs, or raise it (`shunt engine --user-share`)"
             );
@@ -210,7 +210,7 @@ impl Programs {
 
     /// One user has a share of all sessions at most, so that no user keeps the others out; root and who runs the engine
     /// could do worse anyway.
-    fn has_room_for_user(&self, uid: u32) -> bool {
+    fn has_capacity_for_user(&self, uid: u32) -> bool {
         let held = self.iter().filter(|session| session.user.uid == uid);
         uid == 0
             || uid == rustix::process::geteuid().as_raw()

@@ -54,7 +54,7 @@ impl SocketLayer {
         if !self
             .sockets
             .regions
-            .has_room(record.region, Table::Listeners)
+            .has_capacity(record.region, Table::Listeners)
         {
             return Err(Errno::NOBUFS);
         }

@@ -19,7 +19,7 @@ pub(crate) type SlotOf<'a> = &'a dyn Fn(u32) -> Option<usize>;
 
 /// The row of the socket for which a thread has passed a buffer, if its session holds it and its connection stands where
 /// the buffer says.
-fn row_to_lend_to(
+fn row_for_user_buffer(
     stack: &Stack<'_>,
     sockets: &Sockets,
     user_buffer: &UserBuffer<'_, '_>,
@@ -97,7 +97,8 @@ impl SocketLayer {
                     stack.handle_frame(now, *interface, frame.bytes, meta, sockets, replies);
                 }
                 Some((user_buffer, slot_of)) => {
-                    user_buffer.judge(|buffer| row_to_lend_to(stack, sockets, buffer, slot_of));
+                    user_buffer
+                        .judge(|buffer| row_for_user_buffer(stack, sockets, buffer, slot_of));
                     let mut host = WithUserBuffer {
                         sockets,
                         user_buffer,

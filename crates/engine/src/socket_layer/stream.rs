@@ -50,7 +50,7 @@ impl SocketLayer {
             hostif::WriteMode::Urgent => tcp::WriteMode::Urgent,
             hostif::WriteMode::EndOfRecord => tcp::WriteMode::EndOfRecord,
         };
-        if self.sockets.take_lack_of_room(row)
+        if self.sockets.take_lack_of_capacity(row)
             && let Ok(info) = self.stack.info(connection)
         {
             self.sockets.grow_capacity(row, info.cwnd, info.unsent);

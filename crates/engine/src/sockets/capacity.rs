@@ -34,13 +34,13 @@ impl Sockets {
     }
 
     /// The program asked for news of its send window: the window has no free space.
-    pub(super) fn note_lack_of_room(&mut self, row: u32) {
-        self.companions[at(row)].lacked_room = true;
+    pub(super) fn note_lack_of_capacity(&mut self, row: u32) {
+        self.companions[at(row)].lacked_capacity = true;
     }
 
     /// Whether the program writes again after the window was full; forgets that it was.
-    pub fn take_lack_of_room(&mut self, row: u32) -> bool {
-        core::mem::take(&mut self.companions[at(row)].lacked_room)
+    pub fn take_lack_of_capacity(&mut self, row: u32) -> bool {
+        core::mem::take(&mut self.companions[at(row)].lacked_capacity)
     }
 
     /// So far a connection whose program has set `TCP_NOTSENT_LOWAT` has sent.

@@ -101,7 +101,7 @@ impl Sockets {
         options: &DatagramOptions,
     ) -> Option<()> {
         let (region_number, header) = (self.row(row).region, self.row(row).header);
-        if !self.regions.has_room(region_number, Table::Datagrams) {
+        if !self.regions.has_capacity(region_number, Table::Datagrams) {
             return None;
         }
         let pair = self.regions.take_pair(region_number)?;

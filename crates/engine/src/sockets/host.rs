@@ -151,11 +151,11 @@ impl Host for Sockets {
         let is_wanted = |sockets: &Self| {
             sockets.with_header(row, |header| header.engine_take_tx_wanted()) == Some(true)
         };
-        let lacked_room = !opens && events.contains(Events::WRITABLE) && is_wanted(self);
-        if lacked_room {
-            self.note_lack_of_room(row);
+        let lacked_capacity = !opens && events.contains(Events::WRITABLE) && is_wanted(self);
+        if lacked_capacity {
+            self.note_lack_of_capacity(row);
         }
-        if opens || lacked_room {
+        if opens || lacked_capacity {
             self.count_tx(row);
         }
     }

@@ -72,7 +72,7 @@ pub struct Companion {
     /// Bytes of it that the header says are offered to the peer.
     offered: u32,
     /// The program waits for free space in its send window.
-    lacked_room: bool,
+    lacked_capacity: bool,
     /// Urgent data came since its holders were told of anything.
     pub is_urgent: bool,
     /// Who has to hear of acknowledgements: bits of [`hears_acks`].
@@ -368,7 +368,7 @@ impl Sockets {
     }
 
     fn take_windows(&mut self, region: u32) -> Option<u32> {
-        if !self.regions.has_room(region, Table::Connections) {
+        if !self.regions.has_capacity(region, Table::Connections) {
             return None;
         }
         let pair = self.regions.take_pair(region)?;

@@ -258,9 +258,9 @@ impl Regions {
     }
 
     /// Whether the user of a region may have one row more of a table.
-    pub fn has_room(&mut self, number: u32, table: Table) -> bool {
+    pub fn has_capacity(&mut self, number: u32, table: Table) -> bool {
         let slot = self.slots.get(&number).filter(|slot| slot.is_counted);
-        slot.is_none_or(|slot| self.shares.has_room(&slot.user, table))
+        slot.is_none_or(|slot| self.shares.has_capacity(&slot.user, table))
     }
 
     /// The user of a region has one row more of a table.
@@ -279,7 +279,7 @@ impl Regions {
 
     /// Takes a header for a new socket.
     pub fn take_header(&mut self, number: u32) -> Option<u32> {
-        if !self.has_room(number, Table::Sockets) {
+        if !self.has_capacity(number, Table::Sockets) {
             return None;
         }
         let slot = self.slots.get_mut(&number)?;

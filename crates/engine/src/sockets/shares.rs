@@ -95,7 +95,7 @@ impl Shares {
     }
 
     /// Whether a user may have one row more; says so in the log the first time that it may not.
-    pub fn has_room(&mut self, user: &User, table: Table) -> bool {
+    pub fn has_capacity(&mut self, user: &User, table: Table) -> bool {
         let most = self.bounds.rows[table as usize];
         let held = self.users.entry(user.uid).or_default();
         let rows = held.rows[table as usize];

@@ -15,12 +15,12 @@ fn carry(wired: &mut Wired, [active, passive]: [&mut Program; 2], [near, far]: [
     let mut buffer = vec![0; 20_000];
     while received < BYTES {
         sent += active.send(near, &bytes[sent..]);
-        wired.settle();
+        wired.run_until_idle();
         let len = passive.receive(far, &mut buffer);
         assert!(len > 0, "stuck after {received} bytes");
         received += len;
     }
-    wired.settle();
+    wired.run_until_idle();
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn for_a_device_that_wants_payload_aligned_only_the_head_of_a_segment_is_copied(
     let (near, far) = Program::connected(&mut wired, programs, &listener);
     // From here on nothing lies at a multiple of anything.
     assert_eq!(active.send(&near, b"odd"), 3);
-    wired.settle();
+    wired.run_until_idle();
     let mut odd = [0; 3];
     assert_eq!(passive.receive(&far, &mut odd), 3);
     carry(&mut wired, [&mut active, &mut passive], [&near, &far]);

@@ -47,7 +47,7 @@ fn engine() -> (Wired, Bundle) {
         .unwrap()
     });
     let mut wired = Wired { cores, now };
-    wired.settle();
+    wired.run_until_idle();
     (wired, loose.swap_remove(0))
 }
 
@@ -214,10 +214,10 @@ fn a_segment_in_fragments_reaches_the_core_that_serves_its_connection() {
             let frame = frame(&wired, &part, bytes);
             loose.tx_burst(&[TxFrame::plain(&frame)]).unwrap();
         }
-        wired.settle();
+        wired.run_until_idle();
         let now = wired.now;
         wired.cores[1].take_messages(now);
-        wired.settle();
+        wired.run_until_idle();
         // Nobody listens at the first core: its own packet is refused there, not passed on.
         let segments =
             [0, 1].map(|core: usize| wired.cores[core].layer.stack.counters().tcp_in_segs);

@@ -19,7 +19,7 @@ impl Scene {
         let mut programs = [wired.attach(0), wired.attach(1)];
         let mut open = |side: usize| programs[side].datagram_socket(&mut wired).unwrap();
         let sockets = [open(0), open(1)];
-        wired.settle();
+        wired.run_until_idle();
         Self {
             wired,
             programs,
@@ -30,12 +30,12 @@ impl Scene {
     fn send(&mut self, from: usize, payload: &[u8]) {
         let to = self.sockets[1 - from].1;
         self.programs[from].send_datagram(&self.sockets[from].0, Some(to), payload);
-        self.wired.settle();
+        self.wired.run_until_idle();
     }
 
     fn receive(&mut self, side: usize) -> Option<(SocketAddr, Vec<u8>)> {
         let taken = self.programs[side].receive_datagram(&self.sockets[side].0);
-        self.wired.settle();
+        self.wired.run_until_idle();
         taken.map(|(record, payload)| (record.source, payload))
     }
 
@@ -88,7 +88,7 @@ fn several_records_under_one_note_are_several_datagrams() {
         bytes.resize(bytes.len().next_multiple_of(RECORD_BYTES), 0);
     }
     scene.programs[0].write_records(&scene.sockets[0].0, &bytes);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     let source = scene.sockets[0].1;
     for payload in [b"one", b"two"] {
         assert_eq!(scene.receive(1), Some((source, payload.to_vec())));
@@ -127,7 +127,7 @@ fn a_queue_is_as_short_as_the_program_asks_and_takes_one_datagram_at_least() {
         };
         let set = Op::SetDatagramOptions(options);
         scene.programs[1].post(Some(receiver.id), set);
-        scene.wired.settle();
+        scene.wired.run_until_idle();
         let lost = scene.drops(1);
         for _ in 0..5 {
             scene.send(0, &vec![2; len]);
@@ -158,7 +158,7 @@ fn a_connected_socket_is_refused_again_and_again() {
     assert!(socket.flags().contains(Flags::CONNECTED | Flags::DATAGRAM));
     for _ in 0..3 {
         programs[0].send_datagram(&socket, None, b"anybody?");
-        wired.settle();
+        wired.run_until_idle();
         let refused = u16::try_from(Errno::CONNREFUSED.raw_os_error()).unwrap();
         assert_eq!(socket.header().program_take_soft_error(), Some(refused));
         assert_eq!(socket.header().program_take_soft_error(), None);
@@ -175,7 +175,7 @@ fn a_connected_socket_is_refused_again_and_again() {
     // Nobody takes them: the queue is bounded, and the socket goes on.
     for _ in 0..100 {
         programs[0].send_datagram(&socket, None, b"anybody?");
-        wired.settle();
+        wired.run_until_idle();
     }
     let (end, taken) = socket.header().failures();
     assert!(end > 0 && end <= 8_192 && taken == 0);
@@ -203,7 +203,7 @@ fn what_was_written_before_a_change_of_options_leaves_as_it_was_before() {
         scene.programs[0].send_datagram(&socket, Some(to), b"x");
         let set = Op::SetDatagramOptions(options);
         scene.programs[0].post(Some(socket.id), set);
-        scene.wired.settle();
+        scene.wired.run_until_idle();
     }
     let receiver = scene.sockets[1].0.clone();
     let mut seen = Vec::new();
@@ -234,7 +234,7 @@ fn a_group_is_heard_across_the_wire_by_who_has_joined_it() {
         assert_eq!(changed, Ok(0));
         let sender = scene.sockets[0].0.clone();
         scene.programs[0].send_datagram(&sender, Some(to), b"news");
-        scene.wired.settle();
+        scene.wired.run_until_idle();
         let taken = scene.programs[1].receive_datagram(&receiver);
         assert_eq!(taken.is_some(), heard);
         assert!(taken.is_none_or(|(record, _)| record.destination == group));
@@ -250,7 +250,7 @@ fn a_closed_socket_still_sends_what_was_written() {
     scene.goes_on();
     scene.programs[0].send_datagram(&scene.sockets[0].0, Some(to), b"bye");
     scene.programs[0].close(&scene.sockets[0].0.clone());
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert_eq!(scene.receive(1), Some((source, b"bye".to_vec())));
     assert_eq!(scene.wired.cores[0].layer.stack.udp_sockets(), 0);
 }
@@ -265,7 +265,7 @@ fn a_program_that_consumes_what_never_came_is_dropped() {
         in_place: false,
     };
     scene.programs[0].consumed.push(&note).unwrap();
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(
         scene.wired.cores[0]
             .programs
@@ -296,7 +296,7 @@ proptest! {
             if used + bytes.len() as u64 <= 8_192 {
                 hostile.write_records(&socket, &bytes);
             }
-            scene.wired.settle();
+            scene.wired.run_until_idle();
         }
         let header = socket.header();
         prop_assert_eq!(header.written(), header.acknowledged(), "everything was dealt with");

@@ -13,7 +13,7 @@ impl Scene {
         let mut all = Vec::new();
         let mut bytes = [0; 20_000];
         loop {
-            self.wired.settle();
+            self.wired.run_until_idle();
             match self.passive.receive(far, &mut bytes) {
                 0 => return all,
                 len => all.extend_from_slice(&bytes[..len]),
@@ -149,7 +149,7 @@ fn a_holder_that_dies_before_it_notes_what_it_wrote_leaves_no_gap() {
     assert!(near.header().send_lock().try_lock(child.session));
     near.header().program_set_written(5_000);
     drop(child);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert_eq!(scene.active.send(&near, b"goes on"), 7);
     assert_eq!(scene.received(&far), b"goes on");
 }
@@ -163,7 +163,7 @@ fn a_file_that_ends_too_early_ends_the_connection_alone() {
     let handle = share(&scene.active, &mut scene.wired, &file).unwrap();
     rustix::fs::ftruncate(&file, 4_999).unwrap();
     send_file(&scene.active, &near, handle, 0, 5_000);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(near.flags().contains(Flags::ERROR | Flags::HUP));
     assert_eq!(near.header().error(), 5, "EIO");
     assert_eq!(far.header().error(), 104, "ECONNRESET");
@@ -190,7 +190,7 @@ fn a_handle_of_another_program_or_a_gap_in_the_stream_ends_the_program() {
             handle += 1;
         }
         send_file(&scene.active, &near, handle, 0, 100);
-        scene.wired.settle();
+        scene.wired.run_until_idle();
         assert!(scene.is_dropped());
         assert!(scene.received(&far).is_empty());
     }

@@ -18,7 +18,7 @@ fn programs_of_one_engine_talk_without_a_frame_on_the_wire() {
     let (mut done, mut received) = (0, Vec::new());
     while received.len() < sent.len() {
         done += active.send(&near, &sent[done..]);
-        wired.settle();
+        wired.run_until_idle();
         let mut bytes = [0; 20_000];
         let len = passive.receive(&far, &mut bytes);
         assert!(len > 0, "stuck after {} bytes", received.len());
@@ -26,7 +26,7 @@ fn programs_of_one_engine_talk_without_a_frame_on_the_wire() {
     }
     assert_eq!(received, sent);
     active.close(&near);
-    wired.settle();
+    wired.run_until_idle();
     assert!(far.flags().contains(Flags::FIN));
     assert_eq!(
         wired.cores[0].layer.link.driver.counters().tx_frames,
@@ -40,9 +40,9 @@ fn a_port_of_ours_without_listener_refuses() {
     let (mut active, mut passive) = (wired.attach(0), wired.attach(0));
     let (listener, address) = passive.listen(&mut wired, 8).unwrap();
     passive.close(&listener);
-    wired.settle();
+    wired.run_until_idle();
     let refused = active.connect(&mut wired, address).unwrap();
-    wired.settle();
+    wired.run_until_idle();
     assert_eq!(refused.header().error(), 111, "ECONNREFUSED");
 }
 
@@ -73,7 +73,7 @@ fn all_of_loopback_is_the_engines_own_and_the_first_address_speaks() {
             local: None,
         };
         active.try_call(&mut wired, near.id, heard).unwrap();
-        wired.settle();
+        wired.run_until_idle();
         assert!(near.flags().contains(Flags::CONNECTED), "{name}");
         let (local, peer) = near.header().addresses();
         assert_eq!(local.unwrap().ip().to_string(), "127.0.0.1");

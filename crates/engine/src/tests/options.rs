@@ -46,7 +46,7 @@ fn figures_tell_what_was_sent_and_received() {
         listener,
     } = &mut scene;
     assert_eq!(active.send(&near, &[7; 3_000]), 3_000);
-    wired.settle();
+    wired.run_until_idle();
     let sender = figures(active, wired, &near);
     let receiver = figures(passive, wired, &far);
     assert_eq!((sender.state, receiver.state), (1, 1));
@@ -105,7 +105,7 @@ fn an_urgent_byte_is_announced_with_its_place() {
     let mut scene = Scene::new();
     let (near, far) = scene.connected();
     scene.write_urgent(&near, b"abX");
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(far.flags().contains(Flags::URGENT));
     assert_eq!(
         (far.header().urgent_end(), far.header().received_end()),
@@ -121,7 +121,7 @@ fn the_largest_values_are_bounded_not_believed() {
         let Scene { wired, active, .. } = &mut scene;
         assert_eq!(set(active, wired, &near, *option, u64::MAX), Ok(0));
     }
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(near.flags().contains(Flags::CONNECTED));
 }
 
@@ -153,15 +153,15 @@ fn the_second_fast_connect_takes_its_first_bytes_along() {
     };
     let first = active.open(wired).unwrap();
     assert_eq!(active.try_call(wired, first.id, connect), Ok(0));
-    wired.settle();
+    wired.run_until_idle();
     assert!(first.flags().contains(Flags::CONNECTED));
     let second = active.open(wired).unwrap();
     let room = active.try_call(wired, second.id, connect).unwrap();
     assert!((500..1_500).contains(&room), "{room}");
-    wired.settle();
+    wired.run_until_idle();
     assert!(second.flags().contains(Flags::CONNECTING), "it waits");
     assert_eq!(active.send(&second, b"hello"), 5);
-    wired.settle();
+    wired.run_until_idle();
     assert!(second.flags().contains(Flags::CONNECTED));
     assert_eq!(figures(active, wired, &second).options & 32, 32);
 }

@@ -8,13 +8,13 @@ fn what_happens_in_one_turn_is_announced_in_the_order_in_which_it_happened() {
     let mut scene = Scene::new();
     let pairs: Vec<_> = (0..4).map(|_| scene.connected()).collect();
     for order in [[0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]] {
-        scene.wired.settle();
+        scene.wired.run_until_idle();
         scene.passive.reap();
         scene.passive.reaped.clear();
         for n in order {
             assert_eq!(scene.active.send(&pairs[n].0, b"x"), 1);
         }
-        scene.wired.settle();
+        scene.wired.run_until_idle();
         scene.passive.reap();
         let announced: Vec<SocketId> = (scene.passive.reaped.iter())
             .filter_map(|completion| match completion {
@@ -44,7 +44,7 @@ fn an_option_is_for_what_is_written_after_it() {
     let written = near.header().written();
     let first = u32::try_from(written).unwrap();
     let received = |scene: &mut Scene, bytes: &mut [u8]| {
-        scene.wired.settle();
+        scene.wired.run_until_idle();
         scene.passive.receive(&far, bytes)
     };
 

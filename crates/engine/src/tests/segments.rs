@@ -25,7 +25,7 @@ fn seven_segments_that_cross_as_twenty_six_packets_are_announced_seven_times() {
     let listener = passive.listen(&mut wired, 8).unwrap();
     let programs = [&mut active, &mut passive];
     let (near, far) = Program::connected(&mut wired, programs, &listener);
-    wired.settle();
+    wired.run_until_idle();
     passive.reap();
     passive.reaped.clear();
 
@@ -34,10 +34,10 @@ fn seven_segments_that_cross_as_twenty_six_packets_are_announced_seven_times() {
     for segment in SEGMENTS {
         let bytes = vec![7; segment * PACKET_BYTES];
         assert_eq!(active.send(&near, &bytes), bytes.len());
-        wired.settle();
+        wired.run_until_idle();
         let mut received = vec![0; bytes.len() + 1];
         assert_eq!(passive.receive(&far, &mut received), bytes.len());
-        wired.settle();
+        wired.run_until_idle();
         passive.reap();
     }
     let is_event = |completion: &&Completion| matches!(completion, Completion::Event { .. });

@@ -10,7 +10,7 @@ fn what_the_stack_answers_by_itself_serves_nobody() {
     let listener = passive.listen(&mut wired, 8).unwrap();
     let programs = [&mut active, &mut passive];
     let (near, _far) = Program::connected(&mut wired, programs, &listener);
-    wired.settle();
+    wired.run_until_idle();
     let poll = |wired: &mut Wired, side: usize| {
         let now = wired.now;
         let core = &mut wired.cores[side];
@@ -20,7 +20,7 @@ fn what_the_stack_answers_by_itself_serves_nobody() {
     active.send(&near, b"word");
     assert_eq!(poll(&mut wired, 0), (true, true), "a note");
     assert_eq!(poll(&mut wired, 1), (true, true), "data");
-    wired.settle();
+    wired.run_until_idle();
     // A SYN to a port where nobody listens is answered with RST (RFC 9293 §3.10.7.1).
     let socket = active.open(&mut wired).unwrap();
     let connect = Op::Connect {

@@ -46,15 +46,15 @@ fn the_end_is_one_for_all_who_ask_and_hangs_up_with_the_connection() {
     let inode = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
     assert_eq!(inode(&end), inode(&again));
     scene.passive.send(&far, b"data");
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(!hung_up(&end));
     let left = rustix::net::recv(&end, &mut [0_u8; 8], RecvFlags::DONTWAIT);
     assert_eq!(left.err(), Some(Errno::AGAIN), "the engine took it back");
     // What nobody has read makes a reset of the end.
     scene.active.send(&near, b"unread");
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     drop(scene.passive);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(near.flags().contains(Flags::ERROR));
     assert!(hung_up(&end));
 }

@@ -11,10 +11,10 @@ fn what_programs_hold_ends_with_a_reset_on_both_sides() {
         .active
         .connect(&mut scene.wired, scene.listener.1)
         .unwrap();
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     let now = scene.wired.now;
     scene.wired.cores[1].reset_connections(now);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     for (name, socket) in [("near", &near), ("far", &far), ("waiting", &waiting)] {
         let flags = socket.flags();
         assert!(
@@ -36,7 +36,7 @@ fn what_was_closed_may_say_its_last_words() {
     let now = scene.wired.now;
     scene.wired.cores[0].reset_connections(now);
     assert!(scene.wired.cores[0].has_last_words());
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(far.flags().contains(Flags::FIN));
     assert!(!far.flags().contains(Flags::ERROR));
     let mut bytes = [0; 16];

@@ -34,11 +34,11 @@ fn a_window_that_was_emptied_begins_anew() {
     for round in 0..50_u8 {
         let bytes = [round; 10_000];
         assert_eq!(active.send(&near, &bytes), bytes.len());
-        wired.settle();
+        wired.run_until_idle();
         let mut received = [0; 10_001];
         assert_eq!(passive.receive(&far, &mut received), bytes.len());
         assert_eq!(received[..10_000], bytes);
-        wired.settle();
+        wired.run_until_idle();
     }
     // 500,000 bytes have come, and yet no more than what lies between two beginnings was touched.
     let memory = wired.cores[1].layer.sockets.regions.measure();
@@ -55,19 +55,19 @@ fn a_window_in_use_stays_where_it_is() {
     let (mut wired, [active, passive], [near, far]) = scene();
     let bytes: Vec<u8> = (0..200_000_u32).map(|at| at.to_le_bytes()[0]).collect();
     assert_eq!(active.send(&near, &bytes), bytes.len());
-    wired.settle();
+    wired.run_until_idle();
     let mut first = [0; 16];
     start_of(&far, &mut first);
     assert_eq!(first[..], bytes[..16]);
     let mut received = vec![0; bytes.len()];
     let half = bytes.len() / 2;
     assert_eq!(passive.receive(&far, &mut received[..half]), half);
-    wired.settle();
+    wired.run_until_idle();
     assert_eq!(active.send(&near, &[1; 5_000]), 5_000);
-    wired.settle();
+    wired.run_until_idle();
     assert_eq!(passive.receive(&far, &mut received[half..]), half);
     assert!(received == bytes);
-    wired.settle();
+    wired.run_until_idle();
     let mut rest = [0; 6_000];
     assert_eq!(passive.receive(&far, &mut rest), 5_000);
     assert!(rest[..5_000].iter().all(|byte| *byte == 1));
@@ -77,7 +77,7 @@ fn a_window_in_use_stays_where_it_is() {
 fn a_program_that_does_not_read_holds_the_first_offer_and_no_more() {
     let (mut wired, [active, _passive], [near, far]) = scene();
     while active.send(&near, &[1; 50_000]) > 0 {
-        wired.settle();
+        wired.run_until_idle();
     }
     let (_, offered) = far.header().receive_place(0, SIZE);
     assert_eq!(offered, 256 * 1024);
@@ -96,10 +96,10 @@ fn one_that_reads_is_offered_more_until_memory_is_short() {
         for _ in 0..20 {
             wired.advance(tcp::Duration::from_ms(1_100));
             while active.send(&near, &[1; 50_000]) > 0 {
-                wired.settle();
+                wired.run_until_idle();
             }
             while passive.receive(&far, &mut received) > 0 {
-                wired.settle();
+                wired.run_until_idle();
             }
         }
         *grown = far.header().receive_place(0, SIZE).1;
@@ -115,14 +115,14 @@ fn fill(wired: &mut Wired, [active, passive]: [&Program; 2], [near, far]: [&Sock
     let sent = active.send(near, &bytes);
     let mut received = vec![0; 1 << 20];
     for _ in 0..8 {
-        wired.settle();
+        wired.run_until_idle();
         while passive.receive(far, &mut received) > 0 {
-            wired.settle();
+            wired.run_until_idle();
         }
     }
     // For the last delayed ACK.
     wired.advance(tcp::Duration::from_ms(100));
-    wired.settle();
+    wired.run_until_idle();
     sent
 }
 

@@ -65,7 +65,7 @@ mod plain {
                         awaits_bytes = true;
                     }
                     Step::AwaitRoom(used) => {
-                        byte_channel.want_room(used);
+                        byte_channel.want_capacity(used);
                         awaits_room = Some(used);
                     }
                 }
@@ -204,7 +204,7 @@ mod models {
                 }
             });
             while byte_channel.used(size).unwrap() > size / 4 {
-                byte_channel.want_room(size / 4);
+                byte_channel.want_capacity(size / 4);
                 if byte_channel.used(size).unwrap() > size / 4 {
                     bell.sleep();
                 }

@@ -269,7 +269,7 @@ fn store_block(
     hasher: &mut BlockHasher,
 ) -> Result<(), Error> {
     for (at, count) in pieces(offset, block.len) {
-        line.writer.make_room(sink, &mut line.clock)?;
+        line.writer.make_space(sink, &mut line.clock)?;
         for begin in (0..count).step_by(HASHED_BYTES) {
             let range = begin..(begin + HASHED_BYTES).min(count);
             let part = line.writer.part(range.clone());

@@ -316,7 +316,7 @@ impl<'a> Sender<'a> {
     /// Tells of one file or link.
     fn tell(&self, path: &Path, name: &Name, metadata: &Metadata) -> Result<(), Error> {
         let kind = metadata.file_type();
-        if !self.work.await_room() {
+        if !self.work.await_capacity() {
             return Ok(());
         }
         if kind.is_symlink() {
@@ -410,7 +410,7 @@ impl<'a> Sender<'a> {
             self.walk_folders(top, &child)?;
         }
         match name::below(top, path) {
-            Some(name) if self.work.await_room() => {
+            Some(name) if self.work.await_capacity() => {
                 self.tell_other(path, &name, &metadata, Kind::Folder)
             }
             _ => Ok(()),

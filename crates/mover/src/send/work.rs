@@ -89,7 +89,7 @@ impl Work {
     }
 
     /// Waits until another file may be begun; `false`: the work is closed.
-    pub fn await_room(&self) -> bool {
+    pub fn await_capacity(&self) -> bool {
         let mut state = lock(&self.state);
         while !state.is_closed && (state.open.len() >= OPEN_MAX || state.large >= JOBS_MAX) {
             state = self.wait(state);

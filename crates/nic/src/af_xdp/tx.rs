@@ -66,20 +66,20 @@ impl AfXdp {
     }
 
     /// Whether there is room for `pieces`, if need be after the device was told to send.
-    fn make_room(&mut self, pieces: usize) -> io::Result<bool> {
+    fn make_space(&mut self, pieces: usize) -> io::Result<bool> {
         let Some(queue) = self.queues.first_mut().filter(|_| !self.is_held) else {
             return Ok(false);
         };
-        let mut has_room = queue.room().map_err(broken)? >= pieces;
-        if !has_room {
+        let mut has_capacity = queue.room().map_err(broken)? >= pieces;
+        if !has_capacity {
             self.kick()?;
             let queue = self.queues.first_mut().expect("invariant: as above");
-            has_room = queue.room().map_err(broken)? >= pieces;
+            has_capacity = queue.room().map_err(broken)? >= pieces;
         }
-        if has_room {
+        if has_capacity {
             self.stall.on_room();
         }
-        Ok(has_room)
+        Ok(has_capacity)
     }
 
     /// The ring took nothing: the frame has to wait, or goes by the packet socket where the ring has stopped.
@@ -121,7 +121,7 @@ impl AfXdp {
         if pieces > self.pieces_max() {
             return self.send_whole(frame);
         }
-        if !self.make_room(pieces)? {
+        if !self.make_space(pieces)? {
             return self.send_around(frame);
         }
         self.put(len, |target| {
@@ -169,11 +169,11 @@ impl AfXdp {
         if pieces > self.pieces_max() {
             return self.send_whole(frame);
         }
-        if !self.make_room(pieces)? {
+        if !self.make_space(pieces)? {
             return self.send_around(frame);
         }
         for index in 0..cuts.count() {
-            if !self.make_room(pieces)? {
+            if !self.make_space(pieces)? {
                 self.counters.tx_dropped += 1;
                 break;
             }

@@ -317,7 +317,7 @@ impl Driver for WireEnd {
         }
         fence(Ordering::SeqCst);
         let idle = self.incoming.is_empty(&self.region).map_err(broken)?
-            && !(self.blocked && self.outgoing.has_room(&self.region).map_err(broken)?);
+            && !(self.blocked && self.outgoing.has_capacity(&self.region).map_err(broken)?);
         if !idle {
             self.wake()?;
         }

@@ -99,7 +99,7 @@ impl Producer {
     }
 
     /// Whether a frame of any length fits.
-    pub(super) fn has_room(&mut self, region: &Region) -> Result<bool, Corrupt> {
+    pub(super) fn has_capacity(&mut self, region: &Region) -> Result<bool, Corrupt> {
         self.room(region, self.layout.frame_bytes_max)
             .map(|room| room.is_some())
     }

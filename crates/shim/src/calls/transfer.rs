@@ -187,7 +187,7 @@ impl Call<'_> {
                 wait.sleep(self, &news, timeout)
             } else {
                 let user_buffer = self.stream.lend(slices, copied)?;
-                let slept = wait.sleep_lending(self, &user_buffer, timeout);
+                let slept = wait.sleep_with_buffer(self, &user_buffer, timeout);
                 copied += user_buffer.placed();
                 slept
             };

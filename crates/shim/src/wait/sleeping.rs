@@ -76,7 +76,7 @@ pub fn sleep_noted(
 }
 
 /// As `sleep`, for a thread that waits for bytes on the stream of the user buffer.
-pub fn sleep_lending(
+pub fn sleep_with_buffer(
     user_buffer: &UserBuffer<'_, '_>,
     deadline: Deadline,
     news: &mut dyn FnMut() -> bool,

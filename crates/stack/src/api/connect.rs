@@ -75,7 +75,7 @@ impl Stack<'_> {
             FastOpen::Holding => {
                 record
                     .tcp
-                    .syn_room(receive_mss(&self.ip, remote, record.tuple.zone()))
+                    .syn_capacity(receive_mss(&self.ip, remote, record.tuple.zone()))
             }
             _ => 0,
         };

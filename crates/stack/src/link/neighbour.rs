@@ -184,7 +184,7 @@ impl Neighbours {
             }
             return Some(n);
         }
-        let n = self.make_room(now)?;
+        let n = self.make_space(now)?;
         self.occupy(n, now, interface, address, NeighbourState::Failed);
         Some(n)
     }
@@ -388,7 +388,7 @@ impl Neighbours {
     }
 
     /// A free row: unused, learned, or the first that a clock hand finds idle (second chance, bounded).
-    fn make_room(&mut self, now: Instant) -> Option<u32> {
+    fn make_space(&mut self, now: Instant) -> Option<u32> {
         if let Some(n) = self.free.pop() {
             return Some(n);
         }

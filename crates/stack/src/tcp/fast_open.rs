@@ -79,9 +79,9 @@ impl Tcp<'_> {
         if most == 0 {
             return false;
         }
-        let has_room = self.listeners.fast_open(listener).has_room(now, most);
-        ip.link.counters.fast_open_listen_overflows += u64::from(!has_room);
-        has_room
+        let has_capacity = self.listeners.fast_open(listener).has_capacity(now, most);
+        ip.link.counters.fast_open_listen_overflows += u64::from(!has_capacity);
+        has_capacity
     }
 
     fn fast_open_keys(&self, ip: &Ip, listener: u32) -> impl Iterator<Item = [u8; 16]> + use<> {

@@ -66,9 +66,13 @@ impl Tcp<'_> {
             };
             iss_at_least = self.handle_in_time_wait(ip, now, w, arrival, &segment, egress);
             // Only a SYN for a listener whose queues have space reopens; without one TIME-WAIT goes on and stays silent.
-            let has_room = |listener| !self.listeners.is_half_open_full(listener);
+            let has_capacity = |listener| !self.listeners.is_half_open_full(listener);
             if iss_at_least.is_none()
-                || !self.listeners.listening.find(&tuple).is_some_and(has_room)
+                || !self
+                    .listeners
+                    .listening
+                    .find(&tuple)
+                    .is_some_and(has_capacity)
             {
                 return;
             }

@@ -6,7 +6,7 @@ use hostif::FastOpenKeys;
 impl Stream {
     /// Whether the SYN waits for the program's first bytes.
     pub fn holds_syn(&self) -> bool {
-        self.tcp().is_ok_and(|socket| socket.syn_room() > 0)
+        self.tcp().is_ok_and(|socket| socket.syn_capacity() > 0)
     }
 
     /// Sets the keys of a listener's cookies: one, or two of which the first is for new cookies.

@@ -177,12 +177,12 @@ impl Stream {
 
 /// A datagram may be for any of them: one that has no room makes a sender wait.
 fn of_all(parts: impl Iterator<Item = Readiness>) -> Readiness {
-    let (mut any, mut has_room) = (Readiness::empty(), true);
+    let (mut any, mut has_capacity) = (Readiness::empty(), true);
     for ready in parts {
         any |= ready;
-        has_room &= ready.contains(Readiness::OUT);
+        has_capacity &= ready.contains(Readiness::OUT);
     }
-    any.set(Readiness::OUT, has_room);
+    any.set(Readiness::OUT, has_capacity);
     any
 }
 

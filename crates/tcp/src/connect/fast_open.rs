@@ -33,7 +33,7 @@ impl Connection {
     }
 
     /// Bytes that the SYN can take along, where the path carries `path_mss`. The cookie came with the peer's MSS.
-    pub fn syn_room(&self, path_mss: u16) -> u32 {
+    pub fn syn_capacity(&self, path_mss: u16) -> u32 {
         // As Linux: whatever the path may add to the options has room.
         let room = usize::from(self.snd.mss.min(path_mss)).saturating_sub(Options::MAX_LEN);
         u32::try_from(room).unwrap_or(0)
@@ -58,7 +58,7 @@ impl Connection {
         }
         self.fast_open = FastOpen::Sent;
         let written = u32::try_from(self.snd.written - 1).unwrap_or(u32::MAX);
-        (option, written.min(self.syn_room(path_mss)))
+        (option, written.min(self.syn_capacity(path_mss)))
     }
 
     /// The SYN-ACK acknowledges our numbers up to position `ack`.

@@ -18,7 +18,7 @@ use crate::tcp::receive::Arrived;
 use crate::tcp::send::Doorbell;
 use crate::tcp::socket::TcpSocket;
 use crate::wait::sleep::Woken;
-use crate::wait::{Until, wait_lending};
+use crate::wait::{Until, wait_with_buffer};
 
 /// See the file's head.
 pub struct UserBuffer<'a, 'b> {
@@ -78,7 +78,7 @@ pub fn wait_to_receive(
     user_buffer: &UserBuffer<'_, '_>,
     until: Until<'_>,
 ) -> Result<Woken, Errno> {
-    wait_lending(
+    wait_with_buffer(
         sessions,
         &[user_buffer.socket],
         &mut [],

@@ -62,7 +62,7 @@ fn the_next_bytes_are_placed_once_and_what_does_not_fit_is_in_the_window() {
     let mut rest = [0; 500];
     assert_eq!(passive.receive(&far, &mut rest), 400);
     assert_eq!(rest[..400], stream(600, 400));
-    wired.settle();
+    wired.run_until_idle();
     let copies = wired.cores[1].layer.copies();
     // Each of the 600 bytes once, each of the 400 twice.
     assert_eq!((copies.received, copies.for_receiving), (1000, 1400));
@@ -171,7 +171,7 @@ fn carry(impairment: Impairment, seed: u64, total: usize, steps: &[Step]) -> usi
     }
     assert_eq!(received.len(), total, "not all has arrived");
     assert!(received == sent, "the stream was spoilt");
-    wired.settle();
+    wired.run_until_idle();
     let copies = wired.cores[1].layer.copies();
     let (total, direct) = (total as u64, direct as u64);
     assert_eq!(copies.received, total);

@@ -23,7 +23,7 @@ fn with_idle_programs() -> (Scene, Vec<Program>) {
         ..small_limits()
     });
     let idle = (0..IDLE).map(|_| scene.wired.attach(0)).collect();
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     (scene, idle)
 }
 
@@ -34,7 +34,7 @@ fn idle_programs_doze_and_eight_stay_awake() {
     doze(&mut scene.wired);
     assert_eq!(scene.wired.cores[0].programs.awake().count(), 8);
     drop(idle);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     let sessions = scene.wired.cores[0].programs.iter().count();
     assert_eq!(sessions, 1);
     assert!(scene.wired.cores[0].programs.awake().count() <= 1);
@@ -55,7 +55,7 @@ fn one_that_dozes_is_promised_to_be_heard_and_is() {
     scene.wired.cores[0].programs.wake(now, program.slot);
     assert!(is_awake(&scene.wired, program) && !word.must_ring());
     let near = program.connect(&mut scene.wired, scene.listener.1).unwrap();
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(near.flags().contains(Flags::CONNECTED));
 }
 
@@ -79,7 +79,7 @@ fn news_reach_a_program_that_dozes() {
     doze(&mut scene.wired);
     scene.active.reap();
     assert_eq!(scene.passive.send(&far, b"news"), 4);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     let mut bytes = [0; 8];
     assert_eq!(scene.active.receive(&near, &mut bytes), 4);
     drop(idle);

@@ -40,7 +40,7 @@ fn a_full_socket_table_is_enfile_until_one_closes() {
     let sockets: Vec<Socket> = (0..6).map(|_| program.open(&mut wired).unwrap()).collect();
     assert_eq!(program.open(&mut wired).err(), Some(Errno::NFILE));
     program.close(&sockets[3]);
-    wired.settle();
+    wired.run_until_idle();
     program.open(&mut wired).unwrap();
     assert_eq!(program.open(&mut wired).err(), Some(Errno::NFILE));
 }
@@ -63,7 +63,7 @@ fn no_windows_left_is_enobufs_and_a_closed_connection_gives_its_own_back() {
     let listener = passive.listen(&mut wired, 8).unwrap();
     let first = active.connect(&mut wired, listener.1).unwrap();
     active.connect(&mut wired, listener.1).unwrap();
-    wired.settle();
+    wired.run_until_idle();
     let third = active.connect(&mut wired, listener.1);
     assert_eq!(third.err(), Some(Errno::NOBUFS));
     let linger = hostif::OptionChanges {
@@ -81,14 +81,14 @@ fn no_windows_left_is_enobufs_and_a_closed_connection_gives_its_own_back() {
         )
         .unwrap();
     active.close(&first);
-    wired.settle();
+    wired.run_until_idle();
     // What was reset in the queue has its windows until somebody has accepted and closed it.
     let dead = passive.accept(&mut wired, &listener.0).unwrap();
     assert!(dead.flags().contains(Flags::ERROR));
     passive.close(&dead);
-    wired.settle();
+    wired.run_until_idle();
     let next = active.connect(&mut wired, listener.1).unwrap();
-    wired.settle();
+    wired.run_until_idle();
     assert!(next.flags().contains(Flags::CONNECTED));
 }
 
@@ -102,7 +102,7 @@ fn no_windows_left_at_the_listener_makes_the_peer_wait_not_fail() {
     for number in 0..3 {
         let program = &mut programs[number / 2];
         sockets.push(program.connect(&mut wired, listener.1).unwrap());
-        wired.settle();
+        wired.run_until_idle();
     }
     assert!(sockets[2].flags().contains(Flags::CONNECTING));
     // The peer goes away, so its windows are free for the repeated SYN.
@@ -121,7 +121,7 @@ fn a_full_accept_queue_makes_further_peers_wait_until_somebody_accepts() {
     let mut sockets: Vec<Socket> = Vec::new();
     for _ in 0..8 {
         sockets.push(active.connect(&mut wired, listener.1).unwrap());
-        wired.settle();
+        wired.run_until_idle();
     }
     assert_eq!(listener.0.header().accept_ready(), 2, "backlog + 1");
     let failed = sockets.iter().filter(|s| s.flags().contains(Flags::ERROR));
@@ -174,7 +174,7 @@ fn exhausted_ports_are_eaddrnotavail_until_one_is_free() {
     assert_eq!(other, Some(Errno::ADDRINUSE), "one kernel socket, one port");
     let (near, far) = pairs.remove(0);
     active.close(&near);
-    wired.settle();
+    wired.run_until_idle();
     passive.close(&far);
     wired.advance(Duration::from_secs(61));
     Program::connected(&mut wired, [&mut active, &mut passive], &listener);
@@ -195,7 +195,7 @@ fn full_connection_tables_are_told_and_recover() {
     let (near, far) = sockets.remove(0);
     passive.close(&far);
     active.close(&near);
-    wired.settle();
+    wired.run_until_idle();
     Program::connected(&mut wired, [&mut active, &mut passive], &listener);
 }
 
@@ -207,7 +207,7 @@ fn too_many_listeners_are_enobufs_until_one_closes() {
     programs[1].listen(&mut wired, 1).unwrap();
     assert_eq!(programs[2].listen(&mut wired, 1).err(), Some(Errno::NOBUFS));
     programs[0].close(&first.0);
-    wired.settle();
+    wired.run_until_idle();
     // The socket that failed is still open and bound.
     programs[2].listen(&mut wired, 1).unwrap();
 }
@@ -220,7 +220,7 @@ fn too_many_programs_are_enfile_until_one_ends() {
     let forked = programs[0].fork(&mut wired);
     assert_eq!(forked.err(), Some(Errno::NFILE));
     drop(programs.pop());
-    wired.settle();
+    wired.run_until_idle();
     wired.attach(0).open(&mut wired).unwrap();
 }
 

@@ -11,7 +11,7 @@ fn a_dead_program_ends_its_connections_with_fin_after_what_it_had_sent() {
     let (near, far) = scene.connected();
     assert_eq!(scene.active.send(&near, b"last words"), 10);
     drop(scene.active);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(far.flags().contains(Flags::FIN));
     assert!(!far.flags().contains(Flags::ERROR));
     let mut bytes = [0; 16];
@@ -24,9 +24,9 @@ fn a_dead_program_that_had_unread_bytes_resets() {
     let mut scene = Scene::new();
     let (_near, far) = scene.connected();
     assert_eq!(scene.passive.send(&far, b"never read"), 10);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     drop(scene.active);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(far.flags().contains(Flags::ERROR | Flags::HUP));
     assert_eq!(far.header().error(), 104, "ECONNRESET");
 }
@@ -36,10 +36,10 @@ fn what_a_dead_program_consumed_without_a_note_was_read() {
     let mut scene = Scene::new();
     let (near, far) = scene.connected();
     assert_eq!(scene.passive.send(&far, b"read"), 4);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     near.header().program_set_consumed(4);
     drop(scene.active);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(far.flags().contains(Flags::FIN));
     assert!(!far.flags().contains(Flags::ERROR));
 }
@@ -51,16 +51,16 @@ fn a_dead_listener_resets_those_that_waited_and_refuses_others() {
         .active
         .connect(&mut scene.wired, scene.listener.1)
         .unwrap();
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(waiting.flags().contains(Flags::CONNECTED));
     drop(scene.passive);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(waiting.flags().contains(Flags::ERROR));
     let late = scene
         .active
         .connect(&mut scene.wired, scene.listener.1)
         .unwrap();
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert_eq!(late.header().error(), 111, "ECONNREFUSED");
 }
 
@@ -79,7 +79,7 @@ fn a_dead_program_leaves_nothing_behind() {
     scene.passive.send(&far, &[6; 100]);
     scene.wired.turn();
     drop((near, scene.active));
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert_eq!(scene.wired.cores[0].programs.iter().count(), 0);
     drop(scene.passive);
     scene.wired.advance(Duration::from_secs(600));
@@ -97,13 +97,13 @@ fn the_locks_of_a_dead_program_are_free() {
         assert!(lock.try_lock(scene.active.session));
     }
     drop(scene.active);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     for lock in [near.header().send_lock(), near.header().receive_lock()] {
         assert!(lock.try_lock(child.session), "the dead hold on");
         lock.unlock(child.session);
     }
     assert_eq!(child.send(&near, b"heir"), 4);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     let mut bytes = [0; 4];
     assert_eq!(scene.passive.receive(&far, &mut bytes), 4);
 }
@@ -114,21 +114,21 @@ fn a_forked_child_goes_on_after_its_parent_and_the_region_lives_as_long() {
     let (near, far) = scene.connected();
     let channel = scene.active.fork(&mut scene.wired).unwrap();
     drop(scene.active);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(!far.flags().intersects(Flags::FIN | Flags::ERROR));
     // The child speaks for the first time only now; its own region is the second.
     let mut child = scene.wired.greet(0, channel).unwrap();
     assert_eq!(scene.wired.cores[0].layer.sockets.regions.len(), 2);
     assert_eq!(scene.passive.send(&far, b"hello"), 5);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     let mut bytes = [0; 8];
     assert_eq!(child.receive(&near, &mut bytes), 5);
     child.close(&near);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(far.flags().contains(Flags::FIN));
     assert!(!far.flags().contains(Flags::ERROR));
     scene.passive.close(&far);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert_eq!(
         scene.wired.cores[0].layer.sockets.regions.len(),
         1,
@@ -142,11 +142,11 @@ fn a_child_that_never_speaks_keeps_no_engine_busy_and_its_end_ends_its_holds() {
     let (near, far) = scene.connected();
     let channel = scene.active.fork(&mut scene.wired).unwrap();
     scene.passive.send(&far, b"news");
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(!scene.wired.cores[0].programs.has_waiting_news());
     scene.active.receive(&near, &mut [0; 4]);
     scene.active.close(&near);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(
         !far.flags().contains(Flags::FIN),
         "the child still holds it"
@@ -154,7 +154,7 @@ fn a_child_that_never_speaks_keeps_no_engine_busy_and_its_end_ends_its_holds() {
     // The parent has closed its descriptor, the child's goes with it.
     scene.active.backing = crate::harness::kernel_socket();
     drop(channel);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(far.flags().contains(Flags::FIN));
     assert_eq!(scene.wired.cores[0].programs.iter().count(), 1);
 }
@@ -167,7 +167,7 @@ fn what_a_dead_program_had_asked_for_last_still_happens() {
     scene.active.send(&near, b"one");
     scene.active.close(&near);
     drop(scene.active);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert_eq!(scene.passive.receive(&far, &mut [0; 8]), 3);
     assert!(far.flags().contains(Flags::FIN));
 }

@@ -88,7 +88,7 @@ impl Scene {
                 }
             }
             Step::Turn => {
-                self.wired.settle();
+                self.wired.run_until_idle();
             }
         }
     }
@@ -139,7 +139,7 @@ impl Scene {
                         in_place: false,
                     })
                     .unwrap();
-                self.wired.settle();
+                self.wired.run_until_idle();
                 return;
             }
         };
@@ -203,15 +203,15 @@ fn news_of_a_closed_socket_that_found_no_room_are_forgotten() {
     // Nothing is reaped while the answers to these fill the ring.
     for _ in 0..80 {
         active.post(Some(near.id), Op::Listen { backlog: 1 });
-        wired.settle();
+        wired.run_until_idle();
     }
     passive.send(&far, b"news");
-    wired.settle();
+    wired.run_until_idle();
     assert!(wired.cores[0].programs.has_waiting_news());
     active.close(&near);
-    wired.settle();
+    wired.run_until_idle();
     active.reap();
-    wired.settle();
+    wired.run_until_idle();
     active.reap();
     let is_event = |completion: &Completion| matches!(completion, Completion::Event { socket } if *socket == near.id);
     assert!(!active.reaped.iter().any(is_event));

@@ -46,7 +46,7 @@ impl Scene {
     fn honest_goes_on(&mut self) {
         for [from, to] in [[0, 1], [1, 0]] {
             assert_eq!(self.honest[from].send(&self.sockets[from], b"ping"), 4);
-            self.wired.settle();
+            self.wired.run_until_idle();
             let mut bytes = [0; 8];
             assert_eq!(self.honest[to].receive(&self.sockets[to], &mut bytes), 4);
             assert_eq!(&bytes[..4], b"ping");
@@ -59,7 +59,7 @@ fn garbage_in_the_rings_ends_the_program_alone() {
     let mut scene = Scene::new();
     let garbage = vec![0xa5; 32 * 1024];
     rustix::io::pwrite(&scene.hostile.file, &garbage, 4096).unwrap();
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(scene.is_dropped());
     scene.honest_goes_on();
 }
@@ -78,7 +78,7 @@ fn an_impossible_completion_index_ends_the_program_alone() {
             scene.wired.turn();
         }
     }
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(scene.is_dropped());
     scene.honest_goes_on();
 }
@@ -100,7 +100,7 @@ fn a_position_outside_the_window_ends_the_program_alone() {
         stamps: 0,
     };
     scene.hostile.written.push(&note).unwrap();
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(scene.is_dropped());
     assert!(far.flags().intersects(Flags::FIN | Flags::ERROR));
     scene.honest_goes_on();
@@ -123,7 +123,7 @@ fn a_program_that_fetches_no_completions_makes_the_engine_hold_no_more_than_so_m
     }
     assert!(posted < 2_000, "{posted} commands were taken");
     // Nothing that the engine could do: it may sleep.
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     let session = scene.wired.cores[0].programs.get(scene.hostile.slot);
     assert!(!session.unwrap().has_work());
     scene.honest_goes_on();
@@ -133,7 +133,7 @@ fn a_program_that_fetches_no_completions_makes_the_engine_hold_no_more_than_so_m
         let before = answered;
         scene.hostile.reap();
         answered += scene.hostile.reaped.drain(..).count();
-        scene.wired.settle();
+        scene.wired.run_until_idle();
         assert!(
             answered > before || answered == posted,
             "{answered} of {posted}"
@@ -166,7 +166,7 @@ fn a_program_that_closes_its_channel_and_goes_on_filling_rings_is_soon_gone() {
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert_eq!(scene.wired.cores[0].programs.iter().count(), 1);
 }
 

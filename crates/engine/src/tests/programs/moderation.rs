@@ -65,7 +65,7 @@ impl Scene {
     /// One byte on a connection.
     fn send(&mut self, connection: usize) {
         assert_eq!(self.active.send(&self.near[connection], b"x"), 1);
-        self.wired.settle();
+        self.wired.run_until_idle();
     }
 
     /// After which of the connections the program was rung.
@@ -131,7 +131,7 @@ fn urgent_data_overtakes_what_waits_and_takes_it_along() {
         stamps: 0,
     };
     scene.active.written.push(&note).unwrap();
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert_eq!(scene.rings(), 1);
     let side = scene.passive.side;
     assert_eq!(scene.wired.cores[side].programs.urgent, 1);

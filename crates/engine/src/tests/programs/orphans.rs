@@ -47,7 +47,7 @@ fn who_has_the_descriptor_of_a_dead_program_goes_on_with_its_connection() {
     scene.wired.advance(Duration::from_secs(60));
     assert!(!ended(&far));
     scene.passive.send(&far, b"two");
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     let mut heir = scene.wired.attach(0);
     let adopted = adopt(&mut scene.wired, &heir, &elsewhere).unwrap();
     assert_eq!(
@@ -61,7 +61,7 @@ fn who_has_the_descriptor_of_a_dead_program_goes_on_with_its_connection() {
     let mut bytes = [0; 8];
     assert_eq!(heir.receive(&near, &mut bytes), 3);
     assert_eq!(heir.send(&near, b"three"), 5);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert_eq!(scene.passive.receive(&far, &mut bytes), 8);
     assert_eq!(&bytes, b"onethree");
     drop(elsewhere);
@@ -100,7 +100,7 @@ fn the_port_of_a_dead_program_stays_taken_until_its_time_wait_is_over() {
         .active
         .try_call(&mut scene.wired, near.id, connect)
         .unwrap();
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     let far = scene
         .passive
         .accept(&mut scene.wired, &scene.listener.0)
@@ -152,7 +152,7 @@ fn a_child_that_ended_without_a_close_may_have_executed_a_program() {
     let channel = scene.active.fork(&mut scene.wired).unwrap();
     let elsewhere = copy(&scene.active);
     drop(channel);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     outlives_its_close(scene, &near, &far, elsewhere);
 }
 
@@ -169,7 +169,7 @@ fn only_the_descriptor_itself_adopts() {
     // A socket that its program has closed is nobody's, though its end takes a while.
     let elsewhere = copy(&scene.active);
     scene.active.close(&near);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(far.flags().contains(Flags::FIN));
     let late = adopt(&mut scene.wired, &other, &elsewhere);
     assert_eq!(late, Err(Errno::NOENT));
@@ -199,11 +199,11 @@ fn what_the_peer_does_meanwhile_is_seen_by_the_heir() {
     let (near, far) = scene.connected();
     let elsewhere = copy(&scene.active);
     scene.active.send(&near, b"never read");
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     drop(scene.active);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     scene.passive.close(&far);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     let heir = scene.wired.attach(0);
     adopt(&mut scene.wired, &heir, &elsewhere).unwrap();
     assert!(near.flags().contains(Flags::ERROR));
@@ -216,9 +216,9 @@ fn a_listener_without_a_program_goes_on_listening() {
     let elsewhere = copy(&scene.passive);
     let (listener, address) = (scene.listener.0.clone(), scene.listener.1);
     drop(scene.passive);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     let near = scene.active.connect(&mut scene.wired, address).unwrap();
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(near.flags().contains(Flags::CONNECTED));
     let mut heir = scene.wired.attach(1);
     adopt(&mut scene.wired, &heir, &elsewhere).unwrap();
@@ -231,7 +231,7 @@ fn who_breaks_the_protocol_leaves_nothing_behind_whatever_it_keeps_open() {
     let (_near, far) = scene.connected();
     let slot = scene.active.slot;
     scene.wired.cores[0].fault(slot, 0, "nothing that makes sense");
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(ended(&far));
 }
 
@@ -246,7 +246,7 @@ fn a_listener_stays_what_its_descriptor_stands_for() {
     let adopted = adopt(&mut scene.wired, &heir, &fd).unwrap();
     assert_eq!(adopted.socket, listener);
     scene.passive.close(&late);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     let adopted = adopt(&mut scene.wired, &heir, &fd).unwrap();
     assert_eq!(adopted.socket, listener);
 }
@@ -286,10 +286,10 @@ fn who_closes_and_adopts_again_holds_what_it_adopted() {
     // The request comes by another way than the ring, and is seen first.
     adopt(&mut scene.wired, &heir, &fd).unwrap();
     scene.active.close(&near);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     assert!(!ended(&far));
     assert_eq!(heir.send(&near, b"mine"), 4);
-    scene.wired.settle();
+    scene.wired.run_until_idle();
     let mut bytes = [0; 8];
     assert_eq!(scene.passive.receive(&far, &mut bytes), 4);
 }

@@ -32,7 +32,7 @@ fn one_user_gets_half_of_the_sockets() {
     let other = wired.try_attach_as(0, OTHER).unwrap();
     other.open(&mut wired).unwrap();
     program.close(&sockets[0]);
-    wired.settle();
+    wired.run_until_idle();
     second.open(&mut wired).unwrap();
     assert_eq!(program.open(&mut wired).err(), Some(Errno::NFILE));
     // What a dead program had is its user's to have again.
@@ -54,7 +54,7 @@ fn one_user_gets_half_of_the_listeners() {
     let mut other = wired.try_attach_as(0, OTHER).unwrap();
     other.listen(&mut wired, 1).unwrap();
     programs[0].close(&first.0);
-    wired.settle();
+    wired.run_until_idle();
     programs[2].listen(&mut wired, 1).unwrap();
 }
 
@@ -73,7 +73,7 @@ fn one_user_gets_half_of_the_connections() {
     assert_eq!(fifth.err(), Some(Errno::NOBUFS));
     let mut other = wired.try_attach_as(0, OTHER).unwrap();
     let served = other.connect(&mut wired, listener.1).unwrap();
-    wired.settle();
+    wired.run_until_idle();
     assert!(served.flags().contains(Flags::CONNECTED));
     greedy.close(&sockets[0]);
     while let Ok(accepted) = passive.accept(&mut wired, &listener.0) {
@@ -107,13 +107,13 @@ fn a_program_or_user_whose_windows_are_full_gets_no_more_until_they_are_read() {
         let (mut active, waits) = loop {
             let mut active = wired.attach(0);
             let near = active.connect(&mut wired, listener.1).unwrap();
-            wired.settle();
+            wired.run_until_idle();
             if near.flags().contains(Flags::CONNECTING) {
                 break (active, near);
             }
             let far = greedy.accept(&mut wired, &listener.0).unwrap();
             while active.send(&near, &[1; 50_000]) > 0 {
-                wired.settle();
+                wired.run_until_idle();
             }
             pairs.push((active, near, far));
         };
@@ -130,7 +130,7 @@ fn a_program_or_user_whose_windows_are_full_gets_no_more_until_they_are_read() {
         let mut received = vec![0; 1 << 20];
         for (active, near, far) in &mut pairs {
             while greedy.receive(far, &mut received) > 0 {
-                wired.settle();
+                wired.run_until_idle();
             }
             active.close(near);
             greedy.close(far);

@@ -69,7 +69,7 @@ impl Wait {
 
     /// Sleeps until something has arrived, perhaps in the user buffer, or nothing more comes. EAGAIN as of
     /// `sleep`.
-    pub fn sleep_lending(
+    pub fn sleep_with_buffer(
         &mut self,
         call: &Call<'_>,
         user_buffer: &UserBuffer<'_, '_>,
@@ -82,7 +82,7 @@ impl Wait {
             || user_buffer.placed() > 0 || stream.readable_bytes() > 0 || call.no_more_comes();
         let is_signalled = self.is_signalled(call);
         let awaits = is_signalled.then(|| stream.awaits_data());
-        let slept = sleeping::sleep_lending(user_buffer, deadline, &mut news);
+        let slept = sleeping::sleep_with_buffer(user_buffer, deadline, &mut news);
         drop(awaits);
         match slept {
             // As above.

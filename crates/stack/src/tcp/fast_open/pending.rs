@@ -17,7 +17,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    pub(super) fn has_room(&mut self, now: Instant, most: u32) -> bool {
+    pub(super) fn has_capacity(&mut self, now: Instant, most: u32) -> bool {
         if self.resets > 0 && self.resets_until <= now {
             self.count -= self.resets;
             self.resets = 0;
@@ -50,17 +50,17 @@ mod tests {
     fn resets_count_for_a_minute() {
         let mut pending = Pending::default();
         let at = |s| Instant::ZERO + Duration::from_secs(s);
-        assert!(pending.has_room(at(0), 2));
+        assert!(pending.has_capacity(at(0), 2));
         pending.add();
         pending.add();
-        assert!(!pending.has_room(at(0), 2));
+        assert!(!pending.has_capacity(at(0), 2));
         pending.remove(at(1), false);
-        assert!(pending.has_room(at(1), 2));
+        assert!(pending.has_capacity(at(1), 2));
         pending.add();
         pending.remove(at(2), true);
         pending.remove(at(50), true);
-        assert!(!pending.has_room(at(61), 2));
-        assert!(pending.has_room(at(62), 2), "both at once");
+        assert!(!pending.has_capacity(at(61), 2));
+        assert!(pending.has_capacity(at(62), 2), "both at once");
         assert_eq!(pending.count, 0);
     }
 }
