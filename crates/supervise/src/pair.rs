@@ -4,6 +4,7 @@
 //! under way the program's end is stuffed: bytes that nobody means to read hold it unwritable until the
 //! supervisor takes them out. See unix(7); `unix_writable` of Linux wants a quarter of the send buffer used.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
@@ -160,10 +161,18 @@ pub fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {
 }
 
 fn is_writable(fd: BorrowedFd<'_>) -> bool {
-    use rustix::event::{PollFd, PollFlags, poll};
-    let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
-    let now = rustix::event::Timespec::default();
-    poll(&mut set, Some(&now)).is_ok() && set[0].revents().contains(PollFlags::OUT)
+    has_events(fd, PollFlags::OUT)
+}
+
+/// Whether both directions of an end are over (unix(7)).
+pub fn is_hung_up(end: BorrowedFd<'_>) -> bool {
+    has_events(end, PollFlags::HUP)
+}
+
+fn has_events(fd: BorrowedFd<'_>, events: PollFlags) -> bool {
+    let mut set = [PollFd::from_borrowed_fd(fd, events)];
+    let now = Timespec::default();
+    poll(&mut set, Some(&now)).is_ok() && set[0].revents().contains(events)
 }
 
 #[cfg(test)]

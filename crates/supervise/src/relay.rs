@@ -183,6 +183,13 @@ impl Relay {
         }
     }
 
+    /// The program has closed its end, of which no event has told yet.
+    fn is_closed(&self) -> bool {
+        let ours = self.ours.as_ref();
+        let is_hung_up = ours.is_some_and(|ours| pair::is_hung_up(ours.as_fd()));
+        is_hung_up && !self.shut_both && !self.is_only_shut()
+    }
+
     /// Our end is also hung up once either direction was shut, by whichever side.
     fn is_only_shut(&self) -> bool {
         let (caller, fd) = self.place;
@@ -337,6 +344,8 @@ impl Relay {
                 Ok(0) => {
                     drop(space);
                     self.fin_sent = true;
+                    // A close says itself whether a FIN goes: none does where SO_LINGER wants a reset.
+                    self.hung_up = self.hung_up || self.is_closed();
                     if !self.hung_up {
                         // It fails only where the connection is over.
                         let _ = self.socket.shutdown(ShutdownHow::Write);

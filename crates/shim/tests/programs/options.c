@@ -19,6 +19,8 @@ static void server(int listener) {
     setsockopt(listener, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
     setsockopt(listener, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
     int fd = accepted(listener);
+    /* What comes after this has a listener with these options. */
+    step(fd);
     await(fd);
     close(fd);
     fd = accepted(listener);
@@ -35,7 +37,7 @@ static void server(int listener) {
 
 static void client(address_t peer) {
     int fd = connected(peer), value = 1;
-    pause_ms(50);
+    await(fd);
     step(fd);
     int second = connected(peer);
     say("type %d, protocol %d, domain %d", told(fd, SOL_SOCKET, SO_TYPE),
