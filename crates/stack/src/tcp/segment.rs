@@ -66,14 +66,9 @@ impl Tcp<'_> {
             };
             iss_at_least = self.handle_in_time_wait(ip, now, w, arrival, &segment, egress);
             // Only a SYN for a listener whose queues have space reopens; without one TIME-WAIT goes on and stays silent.
-            let has_capacity = |listener| !self.listeners.is_half_open_full(listener);
-            if iss_at_least.is_none()
-                || !self
-                    .listeners
-                    .listening
-                    .find(&tuple)
-                    .is_some_and(has_capacity)
-            {
+            let listener = self.listeners.listening.find(&tuple);
+            let is_full = |listener| self.listeners.is_half_open_full(listener);
+            if iss_at_least.is_none() || listener.is_none_or(is_full) {
                 return;
             }
             ip.link.counters.time_wait_recycled += 1;
