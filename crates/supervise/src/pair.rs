@@ -204,6 +204,20 @@ mod tests {
         assert!(is_writable(pair.programs.as_fd()));
     }
 
+    /// The bytes end by a shutdown(2) too, which is no close: its FIN goes, and a reset may not take its place.
+    #[test]
+    fn an_end_is_hung_up_by_a_close_as_soon_as_the_bytes_end_and_not_by_a_shutdown() {
+        let is_at_end =
+            |ours: &OwnedFd| recv(ours, &mut [0; 1], RecvFlags::DONTWAIT).unwrap().0 == 0;
+        let pair = Pair::new(true).unwrap();
+        assert!(!is_hung_up(pair.ours.as_fd()));
+        rustix::net::shutdown(&pair.programs, rustix::net::Shutdown::Write).unwrap();
+        assert!(is_at_end(&pair.ours) && !is_hung_up(pair.ours.as_fd()));
+        let pair = Pair::new(true).unwrap();
+        drop(pair.programs);
+        assert!(is_at_end(&pair.ours) && is_hung_up(pair.ours.as_fd()));
+    }
+
     #[test]
     fn the_programs_end_is_named_by_the_socket_it_replaces() {
         let backing = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

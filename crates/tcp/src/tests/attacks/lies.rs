@@ -98,7 +98,6 @@ fn blocks_by_the_thousand_cost_a_bounded_table_and_nothing_of_the_connection() {
     script.acked(max, &[]);
     assert!(sent(&mut script).0 > 0);
     assert_eq!(script.conn.state(), State::Established);
-    assert!(!script.memory.flights.is_lent || script.conn.snd.max > u64::from(max));
 }
 
 #[test]
