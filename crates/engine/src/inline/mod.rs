@@ -1,18 +1,19 @@
 //! An engine core inside a program, run by whichever of the program's threads waits.
 //!
 //! A thread that waits, or that has left a note, calls `poll`; one that sleeps `watch`es the device and
-//! polls when it wakes; small sends in a row share polls (`batch`). A helper thread (`help`) answers the control channels, which nobody else does, and
-//! polls where no thread of the program has for a millisecond: while the program computes,
-//! its peers are answered and its timers fire. While threads poll without pause the helper only looks
+//! polls when it wakes; small sends in a row share polls (`batch`). A helper thread (`help`) answers the control
+//! channels, which nobody else does, and polls where no thread of the program has for a millisecond: while the program
+//! computes, its peers are answered and its timers fire. While threads poll without pause the helper only looks
 //! at the clock, less and less often: each look takes a processor from somebody for some microseconds,
 //! and once in a millisecond would be every hundredth round trip.
 //!
 //! No wake-up is lost, for three reasons. A note is found by whoever holds the poll lock (`hostif::sync::poll_lock`, modelled
 //! with loom). A frame makes the device readable, which somebody waits for: the threads that watch, or
-//! else the helper; while nobody sleeps so, the device need not tell, and whoever is about to sleep has it tell again. And a helper that goes to sleep for longer publishes that first and then looks how
-//! long it may; a thread that has polled, or stops watching, looks at that afterwards and kicks it (the
-//! order of `hostif::sync::doorbell`: of the two fences one comes first, so either the helper sees what the
-//! thread has done, or the thread sees that the helper sleeps).
+//! else the helper; while nobody sleeps so, the device need not tell, and whoever is about to sleep has it tell again.
+//! And a helper that goes to sleep for longer publishes that first and then looks how long it may; a thread whose poll
+//! has done something, or that stops watching, looks at that afterwards and kicks it (the order of
+//! `hostif::sync::doorbell`: of the two fences one comes first, so either the helper sees what the thread has done, or
+//! the thread sees that the helper sleeps). A poll in vain has set no timer, and looks without a fence.
 //!
 //! Who owns which descriptor, and what fork and exec do, the shim decides.
 
