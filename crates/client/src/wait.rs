@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use hostif::SocketId;
 use rustix::io::Errno;
 
+use crate::engines::budget::Budget;
 use crate::engines::inline_engine::{self, DirectReceive};
 use crate::engines::session::Session;
 use crate::engines::session::registry::Registry;
@@ -163,40 +164,32 @@ fn spin(
     let Some(session) = wait_set.first() else {
         return false;
     };
-    if let Some(inline_engine) = inline_engine::current() {
-        // What is not reaped here waits in the ring for who sleeps: those look there once more.
-        let any_past_engine = sockets.iter().any(|socket| socket.hears_past_engine());
-        let looks = if any_past_engine { LOOKS } else { 0 };
-        let spun = spin::spin(
-            inline_engine,
-            session.inline_engine_budget,
-            mask,
-            direct_receive,
-            |looked| {
-                if looked {
-                    return look(sockets, ready)
-                        || (wait_set.reap_those_free() && look(sockets, ready));
-                }
-                // Between two polls only what comes past the engine can have come.
-                (0..looks).any(|_| {
-                    core::hint::spin_loop();
-                    look(sockets, ready)
-                })
-            },
-        );
-        return spun == Spun::Over;
-    }
-    if session.spin.is_zero() {
-        return false;
-    }
-    let start = Instant::now();
-    while start.elapsed() < session.spin {
-        if ready() || (wait_set.reap_those_free() && ready()) {
-            return true;
+    // What comes past the engine needs no processor for it.
+    let any_past_engine = sockets.iter().any(|socket| socket.hears_past_engine());
+    let looks = if any_past_engine { LOOKS } else { 0 };
+    let inline_engine = inline_engine::current();
+    let budget = if inline_engine.is_some() || any_past_engine {
+        session.poll_budget
+    } else {
+        Budget::Fixed(session.spin)
+    };
+    let poll = || {
+        if let Some(inline_engine) = inline_engine {
+            inline_engine::poll(inline_engine, direct_receive);
         }
-        core::hint::spin_loop();
-    }
-    false
+    };
+    let spun = spin::spin(poll, budget, mask, |looked| {
+        if looked {
+            // What is not reaped here waits in the ring for who sleeps: those look there once more.
+            return look(sockets, ready) || (wait_set.reap_those_free() && look(sockets, ready));
+        }
+        // Between two polls only what comes past the engine can have come.
+        (0..looks).any(|_| {
+            core::hint::spin_loop();
+            look(sockets, ready)
+        })
+    });
+    spun == Spun::Over
 }
 
 /// Looks whether the wait is over, to be looked at again before a sleep. A wait for no sockets in particular is told of them

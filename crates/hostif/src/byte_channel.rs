@@ -1,5 +1,6 @@
-//! The words of a *byte channel*: one direction of a connection between programs with engines inside on one host, whose
-//! bytes pass through memory that both map. Layout: `byte_channel/region.rs`; why: docs/decisions/0039-bytes-between-neighbours.md.
+//! The words of a *byte channel*: one direction of a connection between two programs of one host, with engines inside or on one
+//! engine, whose bytes pass through memory that both map. Layout: `byte_channel/region.rs`; why:
+//! docs/decisions/0039-bytes-between-neighbours.md and 0085-programs-of-one-engine.md.
 //!
 //! A byte channel is a ring of bytes with one filling and one emptying side. Each side keeps its own position elsewhere
 //! (`header/byte_channels.rs`), where the other cannot reach, and only tells it here; what the other tells is read once

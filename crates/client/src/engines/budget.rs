@@ -59,8 +59,8 @@ pub fn spin() -> Duration {
     Duration::from_micros(given.unwrap_or(default_us))
 }
 
-/// The budget where spinning runs an engine inside this process: SHUNT_SPIN_US, else as long as it pays.
-pub fn inline_engine() -> Budget {
+/// The budget where spinning polls an engine inside this process, or memory that another program writes: SHUNT_SPIN_US, else as long as it pays.
+pub fn poll() -> Budget {
     given_spin_us().map_or(Budget::Auto, |us| Budget::Fixed(Duration::from_micros(us)))
 }
 

@@ -58,8 +58,8 @@ pub struct Session {
     pub(crate) registry: Mutex<Registry>,
     pub(crate) pool: Mutex<Pool>,
     pub(crate) spin: Duration,
-    /// Where spinning runs an engine inside this process.
-    pub(crate) inline_engine_budget: Budget,
+    /// Where spinning polls an engine inside this process, or memory that another program writes.
+    pub(crate) poll_budget: Budget,
     /// Held for reading while a socket comes into being, for writing across a fork: the child's session
     /// shall hold no socket that the child does not know.
     pub(crate) opening: RwLock<()>,
@@ -90,7 +90,7 @@ impl Session {
             registry: Mutex::default(),
             pool: Mutex::default(),
             spin: budget::spin(),
-            inline_engine_budget: budget::inline_engine(),
+            poll_budget: budget::poll(),
             opening: RwLock::new(()),
         }))
     }

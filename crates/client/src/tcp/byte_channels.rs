@@ -1,4 +1,4 @@
-//! The byte channels of a connection to a program of this host that has an engine inside (`hostif::byte_channel`): its bytes are copied
+//! The byte channels of a connection to a program of this host that has an engine inside, or is on the same engine (`hostif::byte_channel`): its bytes are copied
 //! into memory which that program reads, and out of what it has written, and no engine hears of them unless
 //! somebody sleeps.
 //!

@@ -61,8 +61,9 @@ impl Session {
                 self.reap_if_free(attachment);
                 attachment.calls.is_answered(token)
             };
-            if spin::spin(inline_engine, Budget::Fixed(SPIN), None, None, |turned| {
-                turned && is_answered()
+            let poll = || inline_engine::poll(inline_engine, None);
+            if spin::spin(poll, Budget::Fixed(SPIN), None, |polled| {
+                polled && is_answered()
             }) == Spun::Over
             {
                 return;

@@ -1,9 +1,8 @@
-//! Spinning on an engine inside this process: the thread that waits runs it.
+//! Spinning before a sleep. Where the engine is inside this process the thread that waits polls it.
 
 use std::time::Instant;
 
 use crate::engines::budget::Budget;
-use crate::engines::inline_engine::{DirectReceive, InlineEngine, poll};
 use crate::sys;
 use crate::threads::signal_deferral::{SignalDeferral, SignalMask};
 
@@ -22,13 +21,12 @@ pub(crate) enum Spun {
     Disturbed,
 }
 
-/// Spins by polling until `is_over`, which is asked before each poll (false) and after it, or the budget is spent. `mask`: signals that the sleep afterwards
+/// Spins until `is_over`, which is asked before each `poll` (false) and after it, or the budget is spent. `mask`: signals that the sleep afterwards
 /// would let in besides those that the thread does not block.
 pub(crate) fn spin(
-    inline_engine: &dyn InlineEngine,
+    mut poll: impl FnMut(),
     budget: Budget,
     mask: SignalMask<'_>,
-    direct_receive: Option<&dyn DirectReceive>,
     mut is_over: impl FnMut(bool) -> bool,
 ) -> Spun {
     let Some(limit) = budget.limit() else {
@@ -41,7 +39,7 @@ pub(crate) fn spin(
         if is_over(false) {
             break Spun::Over;
         }
-        poll(inline_engine, direct_receive);
+        poll();
         if is_over(true) {
             break Spun::Over;
         }

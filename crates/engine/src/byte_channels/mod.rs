@@ -1,16 +1,21 @@
-//! Connections to neighbours whose bytes pass through memory that both programs map (`hostif::byte_channel`), not as segments.
-//! Handshake, FIN, RST, urgent data, options, timers stay the stack's; here is decided who gets which slot, and what
+//! Connections to programs of this host whose bytes pass through memory that both programs map (`hostif::byte_channel`), not as
+//! segments. Handshake, FIN, RST, urgent data, options, timers stay the stack's; here is decided who gets which slot, and what
 //! one side's program has to be told of the other's. Why: docs/decisions/0039-bytes-between-neighbours.md.
 //!
-//! The side that accepted offers a slot, in a note to the neighbour, which takes it where the connection stands. Each
-//! tells its program by the socket's header. Whether a byte channel is used is the programs' affair: who receives says
-//! that it looks there, and who sends opens it then. A program that sends to one that waits asks its engine, that asks
-//! the neighbour, and that wakes its program: by a note, which wakes the neighbour as a frame would.
+//! Where the other end is a neighbour's, the side that accepted offers a slot, in a note to the neighbour, which takes it where
+//! the connection stands. Where it is another program of this engine, both have their slot at once (`same_engine.rs`). Programs
+//! are told by the socket's header. Whether a byte channel is used is the programs' affair: who receives says
+//! that it looks there, and who sends opens it then. A program that sends to one that waits asks its engine, which wakes the
+//! other, or asks the neighbour to: by a note, which wakes the neighbour as a frame would.
 
 mod message;
+mod same_engine;
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
+use hostif::byte_channel::region::SLOTS;
 use hostif::header::SlotName;
 use hostif::{ChannelPair, ChannelRegion, LaneNews};
 use nic::ControlMessage;
@@ -20,43 +25,83 @@ use stack::Stack;
 use tcp::Instant;
 
 use crate::device::link::Link;
+use crate::programs::users::User;
 use crate::sockets::Sockets;
+use crate::state::rows::ChannelRow;
 use message::ChannelMessage;
 
-/// The memory between this engine and a neighbour.
+/// Between whom memory lies.
+enum Between {
+    /// This engine and a neighbour.
+    Neighbour { id: u64, side: u8 },
+    /// Two programs of this engine: the numbers of their regions and their users, side 0 first.
+    Programs {
+        regions: [u32; 2],
+        users: [Arc<User>; 2],
+    },
+}
+
+/// Memory with slots.
 struct PeerRegion {
     number: u32,
-    neighbour: u64,
-    side: u8,
+    between: Between,
     channel_region: ChannelRegion,
-    /// Who uses each slot on this side, as the stack names its owners; 0: nobody.
-    owners: Box<[u64; hostif::byte_channel::region::SLOTS as usize]>,
+    /// Who uses each side of each slot, as the stack names its owners; 0: nobody, or it is the neighbour's side.
+    owners: Box<[[u64; 2]; SLOTS as usize]>,
 }
 
 impl PeerRegion {
-    fn owner(&mut self, slot: u32) -> Option<&mut u64> {
-        self.owners.get_mut(usize::try_from(slot).ok()?)
+    fn owner(&mut self, slot: u32, side: u8) -> Option<&mut u64> {
+        let sides = self.owners.get_mut(usize::try_from(slot).ok()?)?;
+        Some(&mut sides[usize::from(side & 1)])
+    }
+
+    fn is_used(&self) -> bool {
+        self.owners.iter().any(|sides| *sides != [0, 0])
     }
 }
 
 /// All slots of a core.
-#[derive(Default)]
 pub struct ByteChannels {
+    core: u16,
     regions: Vec<PeerRegion>,
+    /// What of this the next engine goes on with.
+    rows: &'static mut [ChannelRow],
     last_number: u32,
     /// Notes that have not left; one for each slot and kind at most.
     unsent: VecDeque<(u64, ControlMessage)>,
 }
 
 impl ByteChannels {
+    /// None yet.
+    pub(crate) fn new(core: u16, rows: &'static mut [ChannelRow]) -> Self {
+        Self {
+            core,
+            regions: Vec::new(),
+            rows,
+            last_number: 0,
+            unsent: VecDeque::new(),
+        }
+    }
+
     fn by_number(&mut self, number: u32) -> Option<&mut PeerRegion> {
         self.regions.iter_mut().find(|one| one.number == number)
     }
 
     fn by_neighbour(&mut self, neighbour: u64) -> Option<&mut PeerRegion> {
-        self.regions
-            .iter_mut()
-            .find(|one| one.neighbour == neighbour)
+        let is_its = |one: &&mut PeerRegion| matches!(one.between, Between::Neighbour { id, .. } if id == neighbour);
+        self.regions.iter_mut().find(is_its)
+    }
+
+    /// A number that no other memory of this engine has.
+    fn next_number(&mut self) -> u32 {
+        loop {
+            self.last_number = self.last_number.wrapping_add(1);
+            let number = hostif::id::number_of_core(self.core, self.last_number);
+            if number != 0 && self.by_number(number).is_none() {
+                return number;
+            }
+        }
     }
 
     /// Bytes that a socket has sent and received through memory so far, as the headers of both sides say.
@@ -105,13 +150,17 @@ impl ByteChannels {
         if is_idle {
             return 0;
         }
-        if link.driver.local_peers().is_none() {
-            sockets.established.clear();
-            return 0;
-        }
         for at in 0..sockets.established.len() {
             let row = sockets.established[at];
-            self.offer_slot(row, stack, sockets, link);
+            let Some((local, remote)) = ends_without_slot(row, stack, sockets) else {
+                continue;
+            };
+            match same_engine::other_end(row, (local, remote), stack, sockets) {
+                // What a capture is to show has to go by segments.
+                Some(other) if link.captures.is_empty() => self.join([row, other], sockets),
+                Some(_) => {}
+                None => self.offer_slot(row, (local, remote), sockets, link),
+            }
         }
         sockets.established.clear();
         let mut work = 0;
@@ -125,7 +174,7 @@ impl ByteChannels {
             while let Some(name) = sockets.left_slots.pop() {
                 self.leave_slot(name);
             }
-            self.forget_regions(link);
+            self.forget_regions(sockets, link);
         }
         self.send_all(link);
         work
@@ -153,31 +202,30 @@ impl ByteChannels {
             let (file, is_maker) = link.driver.local_peers()?.take_memory(neighbour)?;
             // A neighbour whose memory is something else gets segments.
             let channel_region = ChannelRegion::adopt(file).ok()?;
-            let number = self.last_number.wrapping_add(1).max(1);
-            self.last_number = number;
+            let number = self.next_number();
+            let between = Between::Neighbour {
+                id: neighbour,
+                side: u8::from(!is_maker),
+            };
             self.regions.push(PeerRegion {
                 number,
-                neighbour,
-                side: u8::from(!is_maker),
+                between,
                 channel_region,
-                owners: Box::new([0; hostif::byte_channel::region::SLOTS as usize]),
+                owners: Box::new([[0; 2]; SLOTS as usize]),
             });
         }
         self.by_neighbour(neighbour)
     }
 
-    /// A connection that this side has accepted stands.
-    fn offer_slot(&mut self, row: u32, stack: &Stack<'_>, sockets: &mut Sockets, link: &mut Link) {
-        let record = sockets.row(row);
-        let Some(connection) = record.connection() else {
-            return;
-        };
-        // What arrives by a byte channel has no time of arrival.
-        if record.active || record.tells_arrival || sockets.companion(row).slot.is_some() {
-            return;
-        }
-        let (Ok((local, remote)), Some(owner)) = (stack.addresses(connection), sockets.id(row))
-        else {
+    /// A connection between these ends, that this side has accepted, stands.
+    fn offer_slot(
+        &mut self,
+        row: u32,
+        (local, remote): (SocketAddr, SocketAddr),
+        sockets: &mut Sockets,
+        link: &mut Link,
+    ) {
+        let Some(owner) = sockets.id(row) else {
             return;
         };
         let Some(neighbour) = link
@@ -190,16 +238,18 @@ impl ByteChannels {
         let Some(region) = self.region_with(neighbour, link) else {
             return;
         };
-        let side = region.side;
+        let Between::Neighbour { side, .. } = region.between else {
+            return;
+        };
         let is_free = |slot: &u32| {
             let at = usize::try_from(*slot).unwrap_or(usize::MAX);
-            region.owners[at] == 0
+            region.owners[at] == [0, 0]
                 && region
                     .channel_region
                     .uses(*slot)
                     .is_some_and(|uses| uses.try_offer(side))
         };
-        let own_half = (u32::from(side)..hostif::byte_channel::region::SLOTS).step_by(2);
+        let own_half = (u32::from(side)..SLOTS).step_by(2);
         let Some(slot) = own_half.into_iter().find(is_free) else {
             return;
         };
@@ -227,16 +277,19 @@ impl ByteChannels {
         let Some(region) = self.by_neighbour(neighbour) else {
             return;
         };
+        let Between::Neighbour { side, .. } = region.between else {
+            return;
+        };
         let name = SlotName {
             channel_region: region.number,
             slot,
-            side: region.side,
+            side,
         };
-        if let Some(owner) = region.owner(slot) {
+        if let Some(owner) = region.owner(slot, side) {
             *owner = socket;
         }
         sockets.companion(row).slot = Some(name);
-        sockets.with_header(row, |header| header.engine_set_slot(name));
+        sockets.with_header(row, |header| header.engine_set_slot(Some(name)));
     }
 
     fn on_message(
@@ -257,7 +310,10 @@ impl ByteChannels {
                 let Some(region) = self.region_with(neighbour, link) else {
                     return;
                 };
-                let (side, is_used) = (region.side, region.owner(slot).is_none_or(|it| *it != 0));
+                let Between::Neighbour { side, .. } = region.between else {
+                    return;
+                };
+                let is_used = region.owner(slot, side).is_none_or(|it| *it != 0);
                 let Some(uses) = region.channel_region.uses(slot) else {
                     return;
                 };
@@ -282,18 +338,13 @@ impl ByteChannels {
                 }
             }
             ChannelMessage::News { slot, news } => {
-                let owner = self
-                    .by_neighbour(neighbour)
-                    .and_then(|region| region.owner(slot).copied());
-                let Some(row) = owner.and_then(|owner| sockets.row_of(owner)) else {
-                    return;
-                };
-                sockets.set_now(now);
-                match news {
-                    LaneNews::Bytes => sockets.count_rx(row),
-                    LaneNews::Room => sockets.count_tx(row),
-                    LaneNews::Nonsense => {}
-                }
+                let owner = self.by_neighbour(neighbour).and_then(|region| {
+                    let Between::Neighbour { side, .. } = region.between else {
+                        return None;
+                    };
+                    region.owner(slot, side).copied()
+                });
+                hear(now, sockets, owner, news);
             }
         }
     }
@@ -316,9 +367,14 @@ impl ByteChannels {
             return Ok(0);
         }
         let region = self.by_number(name.channel_region).ok_or(Errno::INVAL)?;
-        let neighbour = region.neighbour;
         let slot = name.slot;
-        self.send(neighbour, &ChannelMessage::News { slot, news });
+        match region.between {
+            Between::Neighbour { id, .. } => self.send(id, &ChannelMessage::News { slot, news }),
+            Between::Programs { .. } => {
+                let other = region.owner(slot, name.side ^ 1).copied();
+                hear(now, sockets, other, news);
+            }
+        }
         Ok(0)
     }
 
@@ -358,21 +414,25 @@ impl ByteChannels {
         let Some(region) = self.by_number(name.channel_region) else {
             return;
         };
-        if let Some(owner) = region.owner(name.slot) {
+        if let Some(owner) = region.owner(name.slot, name.side) {
             *owner = 0;
         }
-        if let Some(uses) = region.channel_region.uses(name.slot) {
+        if let Between::Neighbour { .. } = region.between
+            && let Some(uses) = region.channel_region.uses(name.slot)
+        {
             uses.release(name.side);
         }
     }
 
-    /// The memory of a neighbour that is gone goes with the last connection that has a slot in it.
-    pub(crate) fn forget_regions(&mut self, link: &mut Link) {
+    /// The memory of a neighbour or program that is gone goes with the last connection that has a slot in it.
+    pub(crate) fn forget_regions(&mut self, sockets: &Sockets, link: &mut Link) {
+        self.forget_programs(sockets);
         let Some(neighbours) = link.driver.local_peers() else {
             return;
         };
-        self.regions.retain(|one| {
-            one.owners.iter().any(|owner| *owner != 0) || neighbours.knows(one.neighbour)
+        self.regions.retain(|one| match one.between {
+            Between::Neighbour { id, .. } => one.is_used() || neighbours.knows(id),
+            Between::Programs { .. } => true,
         });
     }
 
@@ -396,6 +456,34 @@ impl ByteChannels {
         let region = self.by_number(number).ok_or(Errno::NOENT)?;
         let file = region.channel_region.file().ok_or(Errno::BADF)?;
         rustix::io::fcntl_dupfd_cloexec(file, 0)
+    }
+}
+
+/// The ends, here and there, of a connection that stands, was accepted, and may have a slot.
+fn ends_without_slot(
+    row: u32,
+    stack: &Stack<'_>,
+    sockets: &mut Sockets,
+) -> Option<(SocketAddr, SocketAddr)> {
+    let record = sockets.row(row);
+    let connection = record.connection()?;
+    // What arrives by a byte channel has no time of arrival.
+    if record.active || record.tells_arrival || sockets.companion(row).slot.is_some() {
+        return None;
+    }
+    stack.addresses(connection).ok()
+}
+
+/// The other side of a slot has told something of it.
+fn hear(now: Instant, sockets: &mut Sockets, owner: Option<u64>, news: LaneNews) {
+    let Some(row) = owner.and_then(|owner| sockets.row_of(owner)) else {
+        return;
+    };
+    sockets.set_now(now);
+    match news {
+        LaneNews::Bytes => sockets.count_rx(row),
+        LaneNews::Room => sockets.count_tx(row),
+        LaneNews::Nonsense => {}
     }
 }
 

@@ -1,8 +1,10 @@
-//! Slots and byte channels between two engines that are neighbours: programs that speak headers and byte channels by hand.
+//! Slots and byte channels, between two engines that are neighbours and between two programs of one engine: programs that speak
+//! headers and byte channels by hand.
 
 use super::*;
+use crate::config::Limits;
 use crate::core::EngineCore;
-use crate::harness::{Program, Socket, Wired};
+use crate::harness::{Program, Socket, Wired, small_limits};
 use crate::local_peers::tests::wired;
 use core::net::SocketAddr;
 use hostif::byte_channel::Reader;
@@ -19,10 +21,23 @@ struct Scene {
 }
 
 impl Scene {
+    /// On two engines that are neighbours.
     fn new(test: &str) -> Self {
-        let mut wired = wired(test);
-        let active = wired.attach(0);
-        let mut passive = wired.attach(1);
+        Self::between(wired(test), [0, 1])
+    }
+
+    /// On one engine.
+    fn on_one_engine() -> Self {
+        Self::between(Wired::new(small_limits()), [0, 0])
+    }
+
+    /// Each of the two.
+    fn both(test: &str) -> [Self; 2] {
+        [Self::new(test), Self::on_one_engine()]
+    }
+
+    fn between(mut wired: Wired, sides: [usize; 2]) -> Self {
+        let [active, mut passive] = sides.map(|side| wired.attach(side));
         let listener = passive.listen(&mut wired, 8).unwrap();
         Self {
             wired,
@@ -65,8 +80,13 @@ impl Scene {
 }
 
 #[test]
-fn bytes_of_a_connection_between_neighbours_pass_through_memory_and_who_waits_is_told() {
-    let mut scene = Scene::new("byte_channels-bytes");
+fn bytes_of_a_connection_on_one_host_pass_through_memory_and_who_waits_is_told() {
+    for scene in Scene::both("byte_channels-bytes") {
+        bytes_pass(scene);
+    }
+}
+
+fn bytes_pass(mut scene: Scene) {
     let [near, far] = scene.connected();
     let (near_out, near_back) = scene.byte_channels(0, &near);
     let (far_out, far_back) = scene.byte_channels(1, &far);
@@ -98,7 +118,12 @@ fn bytes_of_a_connection_between_neighbours_pass_through_memory_and_who_waits_is
 
 #[test]
 fn who_closes_with_bytes_unread_in_its_byte_channel_resets_and_without_says_the_end() {
-    let mut scene = Scene::new("byte_channels-close");
+    for scene in Scene::both("byte_channels-close") {
+        close_with_and_without_bytes_unread(scene);
+    }
+}
+
+fn close_with_and_without_bytes_unread(mut scene: Scene) {
     for unread in [false, true] {
         let [near, far] = scene.connected();
         let (out, _) = scene.byte_channels(0, &near);
@@ -121,7 +146,12 @@ fn who_closes_with_bytes_unread_in_its_byte_channel_resets_and_without_says_the_
 
 #[test]
 fn slots_are_given_again_when_their_connections_are_gone() {
-    let mut scene = Scene::new("byte_channels-slots");
+    for scene in Scene::both("byte_channels-slots") {
+        give_slots_again(scene);
+    }
+}
+
+fn give_slots_again(mut scene: Scene) {
     let abort = OptionChanges {
         linger_s: Some(Some(0)),
         ..OptionChanges::default()
@@ -148,7 +178,12 @@ fn slots_are_given_again_when_their_connections_are_gone() {
 
 #[test]
 fn a_program_gets_no_memory_behind_slots_of_others() {
-    let mut scene = Scene::new("byte_channels-foreign");
+    for scene in Scene::both("byte_channels-foreign") {
+        refuse_a_stranger(scene);
+    }
+}
+
+fn refuse_a_stranger(mut scene: Scene) {
     let [near, _far] = scene.connected();
     let name = near.header().slot().unwrap();
     let request = Request::MapArea {
@@ -166,7 +201,12 @@ fn a_program_gets_no_memory_behind_slots_of_others() {
 
 #[test]
 fn nonsense_in_the_memory_resets_the_connection() {
-    let mut scene = Scene::new("byte_channels-nonsense");
+    for scene in Scene::both("byte_channels-nonsense") {
+        reset_on_nonsense(scene);
+    }
+}
+
+fn reset_on_nonsense(mut scene: Scene) {
     let [near, far] = scene.connected();
     scene.post(0, &near, Op::TellLane(LaneNews::Nonsense));
     assert_eq!(near.header().error(), 104, "ECONNRESET");
@@ -179,7 +219,10 @@ fn offers_that_are_not_the_neighbours_to_make_are_not_taken() {
     let [near, far] = scene.connected();
     let name = near.header().slot().unwrap();
     let (now, core) = (scene.wired.now, &mut scene.wired.cores[0]);
-    let neighbour = core.layer.byte_channels.regions[0].neighbour;
+    let Between::Neighbour { id: neighbour, .. } = core.layer.byte_channels.regions[0].between
+    else {
+        panic!("no neighbour");
+    };
     let (local, remote) = near.header().addresses();
     let (opener, acceptor) = (local.unwrap(), remote.unwrap());
     let theirs = name.slot + 2;
@@ -203,7 +246,7 @@ fn offers_that_are_not_the_neighbours_to_make_are_not_taken() {
     let used = core.layer.byte_channels.regions[0]
         .owners
         .iter()
-        .filter(|owner| **owner != 0);
+        .filter(|sides| **sides != [0, 0]);
     assert_eq!(used.count(), 1);
     assert_eq!(near.header().slot(), Some(name));
     let news = LaneNews::Bytes;
@@ -211,6 +254,88 @@ fn offers_that_are_not_the_neighbours_to_make_are_not_taken() {
         on_message(core, now, neighbour, ChannelMessage::News { slot, news });
     }
     assert!(!far.flags().contains(hostif::Flags::ERROR));
+}
+
+#[test]
+fn memory_between_programs_goes_when_one_of_them_has_ended() {
+    let mut scene = Scene::on_one_engine();
+    let mut numbers = Vec::new();
+    for _ in 0..3 * scene.wired.cores[0].layer.byte_channels.rows.len() {
+        let [near, far] = scene.connected();
+        numbers.push(near.header().slot().expect("a slot").channel_region);
+        scene.programs[1].close(&far);
+        scene.wired.run_until_idle();
+        // With its sockets, and what they have to say to the engine.
+        drop(near);
+        let next = scene.wired.attach(0);
+        drop(core::mem::replace(&mut scene.programs[0], next));
+        scene.wired.run_until_idle();
+        scene.wired.advance(tcp::Duration::from_secs(120));
+    }
+    let channels = &scene.wired.cores[0].layer.byte_channels;
+    let used = channels.rows.iter().filter(|row| row.used == 1).count();
+    assert_eq!(used, channels.regions.len());
+    assert!(used <= 2, "{used}");
+    assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+}
+
+#[test]
+fn one_user_has_not_all_memory_between_programs() {
+    let limits = Limits {
+        sessions: 512,
+        connections: 512,
+        ..small_limits()
+    };
+    let mut scene = Scene::between(Wired::new(limits), [0, 0]);
+    let (mut connections, mut with_slot) = (Vec::new(), 0);
+    for _ in 0..2 * same_engine::REGIONS_PER_USER {
+        let mut user = scene.wired.try_attach_as(0, 1_000).unwrap();
+        let ends = [&mut user, &mut scene.programs[1]];
+        let (near, far) = Program::connected(&mut scene.wired, ends, &scene.listener);
+        scene.wired.run_until_idle();
+        let has_slot = [&near, &far].map(|one| one.header().slot().is_some());
+        assert_eq!(has_slot[0], has_slot[1]);
+        with_slot += usize::from(has_slot[0]);
+        connections.push((user, near, far));
+    }
+    assert_eq!(with_slot, same_engine::REGIONS_PER_USER);
+    let [near, _far] = scene.connected();
+    assert!(near.header().slot().is_some(), "others have theirs");
+}
+
+#[test]
+fn who_goes_on_after_a_crash_finds_slots_that_both_sides_have() {
+    let mut scene = Scene::on_one_engine();
+    let [near, far] = scene.connected();
+    let names = [&near, &far].map(|socket| socket.header().slot().unwrap());
+    let layer = &mut scene.wired.cores[0].layer;
+    let rows = [near.id.row(), far.id.row()];
+    // As `finish_joining` has it: who of them was told of the slot, and whose row says so.
+    for (has_row, is_told, stays) in [
+        ([true, true], [true, true], true),
+        ([true, true], [false, false], true),
+        ([true, false], [false, false], false),
+    ] {
+        for (n, socket) in [&near, &far].into_iter().enumerate() {
+            layer.sockets.companion(rows[n]).slot = None;
+            let bits = if has_row[n] { names[n].to_bits() } else { 0 };
+            layer
+                .sockets
+                .change(rows[n], |record| record.channel = bits);
+            let told = is_told[n].then_some(names[n]);
+            socket.header().engine_set_slot(told);
+        }
+        layer.byte_channels.regions[0].owners.fill([0, 0]);
+        layer.byte_channels.resume_slots(&mut layer.sockets);
+        for (n, socket) in [&near, &far].into_iter().enumerate() {
+            let expected = stays.then_some(names[n]);
+            assert_eq!(socket.header().slot(), expected);
+            assert_eq!(layer.sockets.slot(rows[n]), expected);
+            assert_eq!(layer.sockets.row(rows[n]).channel != 0, stays);
+        }
+        let is_used = layer.byte_channels.regions[0].is_used();
+        assert_eq!(is_used, stays);
+    }
 }
 
 /// A neighbour says something.

@@ -25,6 +25,7 @@ impl EngineCore {
         programs.resume(&mut sockets.regions, &mut taken);
         sockets.resume(&mut taken, &|slot| programs.get(slot).is_some());
         programs.resume_handles(&mut taken);
+        self.layer.byte_channels.resume(sockets, &mut taken);
         self.layer.resume(now);
         for row in 0..self.layer.sockets.used() {
             for at in 0..self.layer.sockets.holders(row).len() {

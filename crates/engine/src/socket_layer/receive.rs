@@ -185,7 +185,8 @@ impl SocketLayer {
                 LocalPeerChange::Gone(address) => {
                     self.stack
                         .lose_station(now, self.interface, address, &mut self.sockets);
-                    self.byte_channels.forget_regions(&mut self.link);
+                    self.byte_channels
+                        .forget_regions(&self.sockets, &mut self.link);
                 }
             }
         }

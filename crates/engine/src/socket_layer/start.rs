@@ -40,7 +40,8 @@ impl SocketLayer {
         let (mut state, goes_on) = open_state(config, rows)?;
         let secret = if goes_on { state.engine.secret } else { secret };
         state.engine.secret = secret;
-        let stack_config = config.of_stack(owner.core(), secret);
+        let core = owner.core();
+        let stack_config = config.of_stack(core, secret);
         if goes_on {
             state.undo_socket.roll_back(state.sockets);
             state.undo_datagram.roll_back(state.datagrams);
@@ -97,7 +98,7 @@ impl SocketLayer {
             stamps: Stamps::default(),
             replies: Replies::new(&*driver),
             link: Link::new(driver, rows, loopback),
-            byte_channels: ByteChannels::default(),
+            byte_channels: ByteChannels::new(core, state.channels),
             shared,
             holders: PortHolders::new(answers),
             orphans: Orphans::new(users),

@@ -87,7 +87,7 @@ pub struct Companion {
     pub saved_syn: Option<Box<[u8]>>,
     /// What of the kernel's is claimed for it.
     pub claim: Option<nic::sharing::Claim>,
-    /// The slot of a connection to a neighbour; see `byte_channels`.
+    /// The slot of a connection to another program of this host; see `byte_channels`.
     pub slot: Option<SlotName>,
     /// Where the program is signalled of events; see `signals`.
     pub(crate) signals: Option<Box<crate::sockets::signals::Pair>>,
@@ -426,6 +426,7 @@ impl Sockets {
         self.change(row, |record| {
             record.kind = Kind::Free;
             (record.pair_plus_one, record.holder) = (0, 0);
+            record.channel = 0;
             record.backing = Held::default();
             record.generation = record.generation.wrapping_add(1).max(1);
         });

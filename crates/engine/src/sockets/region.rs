@@ -253,7 +253,7 @@ impl Regions {
     }
 
     /// The same, to be kept.
-    pub(super) fn user(&self, number: u32) -> Option<Arc<User>> {
+    pub(crate) fn user(&self, number: u32) -> Option<Arc<User>> {
         self.slots.get(&number).map(|slot| Arc::clone(&slot.user))
     }
 

@@ -235,7 +235,21 @@ pub struct HoldRow {
     pub slot: u32,
 }
 
-slots!(EngineRow, SessionRow, RegionRow, HandleRow, HoldRow);
+/// Memory through which two programs of this engine pass the bytes of their connections (`byte_channels`).
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ChannelRow {
+    pub used: u32,
+    /// Stays when the row goes: later ones have higher numbers.
+    pub number: u32,
+    /// The numbers of the regions of both programs, side 0 first.
+    pub regions: [u32; 2],
+    pub file: Held,
+}
+
+slots!(
+    EngineRow, SessionRow, RegionRow, HandleRow, HoldRow, ChannelRow
+);
 
 /// A row as it was before the change that is under way.
 #[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]

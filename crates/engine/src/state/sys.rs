@@ -1,7 +1,7 @@
 //! Maps the state region and carves the tables out of it. See mmap(2), memfd_create(2).
 #![allow(unsafe_code)]
 
-use super::rows::{EngineRow, HandleRow, HoldRow, RegionRow, SessionRow, Undo};
+use super::rows::{ChannelRow, EngineRow, HandleRow, HoldRow, RegionRow, SessionRow, Undo};
 use crate::config::Limits;
 use crate::sockets::datagrams::DatagramRow;
 use crate::sockets::rows::SocketRow;
@@ -24,8 +24,10 @@ const REGIONS_PER_SESSION: usize = 4;
 const HANDLES_PER_SESSION: usize = 64;
 /// Holders of a socket besides the first, for each socket.
 const HOLDS_PER_SOCKET: usize = 2;
+/// Pairs of programs that may pass bytes through memory at a time.
+const CHANNEL_REGIONS: usize = 64;
 /// Version of the rows that are the engine's own.
-const ROWS_VERSION: u32 = 1;
+const ROWS_VERSION: u32 = 2;
 
 /// Why there is no state region.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +69,8 @@ pub struct State {
     pub handles: &'static mut [HandleRow],
     /// Who holds a socket besides the first.
     pub holds: &'static mut [HoldRow],
+    /// Memory between two programs.
+    pub channels: &'static mut [ChannelRow],
 }
 
 /// Whether a descriptor of that number is open.
@@ -235,6 +239,7 @@ impl State {
                 regions: slice_at(base, places.regions, limits.sessions * REGIONS_PER_SESSION),
                 handles: slice_at(base, places.handles, limits.sessions * HANDLES_PER_SESSION),
                 holds: slice_at(base, places.holds, rows * HOLDS_PER_SOCKET),
+                channels: slice_at(base, places.channels, CHANNEL_REGIONS),
                 sockets: slice_at(base, places.sockets, rows),
                 datagrams: slice_at(base, places.datagrams, limits.datagrams),
                 file,
@@ -272,6 +277,7 @@ struct Places {
     regions: usize,
     handles: usize,
     holds: usize,
+    channels: usize,
     end: usize,
 }
 
@@ -311,6 +317,7 @@ impl Places {
                 size_of::<HandleRow>(),
             )?,
             holds: place(rows * HOLDS_PER_SOCKET, size_of::<HoldRow>())?,
+            channels: place(CHANNEL_REGIONS, size_of::<ChannelRow>())?,
             end,
         })
     }

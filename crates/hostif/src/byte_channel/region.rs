@@ -1,9 +1,9 @@
-//! The memory that two neighbours map for the bytes between their programs: a sealed memory file for
+//! The memory that two programs of one host map for the bytes between them: a sealed memory file for
 //! [`SLOTS`] connections, each of which has a byte channel (`byte_channel.rs`) in either direction. See memfd_create(2).
 //!
-//! The engine that makes the file is side 0. Sides give out slots of their own half, so that they need not agree; a
-//! slot is free again when neither uses it and the other has heard of its last use. Pages are touched when they are
-//! used.
+//! Between two engines the one that makes the file is side 0. Sides give out slots of their own half, so that they need not
+//! agree; a slot is free again when neither uses it and the other has heard of its last use. Where one engine serves both programs
+//! it gives out all slots itself. Pages are touched when they are used.
 
 use std::sync::Arc;
 

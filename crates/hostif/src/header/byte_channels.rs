@@ -30,6 +30,26 @@ pub enum LaneState {
 
 const SIDE_SHIFT: u32 = 31;
 
+impl SlotName {
+    /// As one word, not 0.
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        let side = u32::from(self.side & 1) << SIDE_SHIFT;
+        join(self.slot | side, self.channel_region)
+    }
+
+    /// Of such a word; `None`: of 0.
+    #[must_use]
+    pub fn from_bits(word: u64) -> Option<Self> {
+        let (slot, channel_region) = (low(word), high(word));
+        (channel_region != 0).then_some(Self {
+            channel_region,
+            slot: slot & !(1 << SIDE_SHIFT),
+            side: u8::from(slot >> SIDE_SHIFT != 0),
+        })
+    }
+}
+
 impl SocketHeader<'_> {
     pub(super) fn reset_byte_channels(&self) {
         self.raw.byte_channel_state.store(0, Ordering::Relaxed);
@@ -43,25 +63,16 @@ impl SocketHeader<'_> {
         }
     }
 
-    /// The connection has a slot from now on.
-    pub fn engine_set_slot(&self, name: SlotName) {
-        let side = u32::from(name.side & 1) << SIDE_SHIFT;
-        self.raw.slot.store(
-            join(name.slot | side, name.channel_region),
-            Ordering::Release,
-        );
+    /// The connection has this slot from now on, or none.
+    pub fn engine_set_slot(&self, name: Option<SlotName>) {
+        let word = name.map_or(0, SlotName::to_bits);
+        self.raw.slot.store(word, Ordering::Release);
     }
 
-    /// The slot of a connection to a neighbour.
+    /// The slot of a connection to another program of this host.
     #[must_use]
     pub fn slot(&self) -> Option<SlotName> {
-        let word = self.raw.slot.load(Ordering::Acquire);
-        let (slot, channel_region) = (low(word), high(word));
-        (channel_region != 0).then_some(SlotName {
-            channel_region,
-            slot: slot & !(1 << SIDE_SHIFT),
-            side: u8::from(slot >> SIDE_SHIFT != 0),
-        })
+        SlotName::from_bits(self.raw.slot.load(Ordering::Acquire))
     }
 
     /// Bytes of the incoming byte channel that were consumed.
