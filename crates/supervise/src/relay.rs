@@ -218,8 +218,10 @@ impl Relay {
             self.socket.abort();
             return Step::Gone;
         }
-        let more_up = !self.is_over() && self.move_up();
-        let more_down = !self.hung_up && self.move_down(buffer);
+        let (mut more_up, mut more_down) = self.move_both(buffer);
+        if !more_up && !more_down && self.socket.await_other_program() {
+            (more_up, more_down) = self.move_both(buffer);
+        }
         if self.hung_up && self.fin_sent {
             // Everything that the program wrote is in the window.
             self.socket.close();
@@ -233,6 +235,13 @@ impl Relay {
         } else {
             Step::Idle
         }
+    }
+
+    /// From the program and to it: whether there may be more.
+    fn move_both(&mut self, buffer: &mut [u8]) -> (bool, bool) {
+        let more_up = !self.is_over() && self.move_up();
+        let more_down = !self.hung_up && self.move_down(buffer);
+        (more_up, more_down)
     }
 
     /// Whether nothing will be sent any more, nor come; what has come may still wait.

@@ -67,9 +67,9 @@ except OSError as error:
     print(type(error).__name__, flush=True)
 "#;
 
-fn world(test: &str, programs: &[&str]) -> Option<World> {
+fn world(test: &str, mode: Mode, programs: &[&str]) -> Option<World> {
     let name = format!("one-engine-{test}");
-    world::can_run(&name, programs).then(|| World::new(&name, Mode::Engine))
+    world::can_run(&name, programs).then(|| World::new(&name, mode))
 }
 
 fn status(world: &World) -> Value {
@@ -95,7 +95,16 @@ fn start(world: &World, script: &str, argument: &str) -> Program {
 
 #[test]
 fn megabytes_go_there_and_back_in_a_few_segments() {
-    let Some(world) = world("talk", &["python3"]) else {
+    talk("talk", Mode::Engine);
+}
+
+#[test]
+fn megabytes_of_supervised_programs_go_there_and_back_in_a_few_segments() {
+    talk("supervised", Mode::Supervised);
+}
+
+fn talk(test: &str, mode: Mode) {
+    let Some(world) = world(test, mode, &["python3"]) else {
         return;
     };
     let segments = || {
@@ -115,7 +124,7 @@ fn megabytes_go_there_and_back_in_a_few_segments() {
 
 #[test]
 fn a_connection_goes_on_while_the_engine_is_killed() {
-    let Some(world) = world("kill", &["python3"]) else {
+    let Some(world) = world("kill", Mode::Engine, &["python3"]) else {
         return;
     };
     let restarts = || status(&world)["kept"]["restarts"].as_u64();
@@ -133,7 +142,7 @@ fn a_connection_goes_on_while_the_engine_is_killed() {
 
 #[test]
 fn who_talks_to_a_program_that_is_killed_hears_a_reset() {
-    let Some(world) = world("end", &["python3"]) else {
+    let Some(world) = world("end", Mode::Engine, &["python3"]) else {
         return;
     };
     let mut server = echo(&world);
@@ -156,7 +165,7 @@ fn who_talks_to_a_program_that_is_killed_hears_a_reset() {
 #[test]
 fn redis_serves_its_clients_while_others_and_the_engine_are_killed() {
     let tools = ["redis-server", "redis-benchmark", "redis-cli"];
-    let Some(world) = world("redis", &tools) else {
+    let Some(world) = world("redis", Mode::Engine, &tools) else {
         return;
     };
     let address = world.tested_address();

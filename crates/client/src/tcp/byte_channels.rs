@@ -115,6 +115,32 @@ impl TcpSocket {
         }
     }
 
+    /// Whether something can be read, as poll(2) understands it. Where it cannot, the other program is asked to tell of the
+    /// next bytes, unless the thread is going to look again and again.
+    pub(crate) fn is_readable(&self) -> bool {
+        if self.readable_bytes() > 0 {
+            return true;
+        }
+        match self.byte_channels() {
+            Some(byte_channels) if !look::looks_again() => {
+                byte_channels.back.byte_channel.want_bytes();
+                self.readable_bytes() > 0
+            }
+            _ => false,
+        }
+    }
+
+    /// For who looks by [`TcpSocket::readable_bytes`] and [`TcpSocket::send_space`] and sleeps then: asks the other program to tell
+    /// of the next bytes and of free space. True: it may have been too late for that, so look once more.
+    pub fn await_other_program(&self) -> bool {
+        let Some(byte_channels) = self.byte_channels() else {
+            return false;
+        };
+        byte_channels.back.byte_channel.want_bytes();
+        let _ = self.is_byte_channel_writable();
+        true
+    }
+
     /// Bytes that the byte channel may hold, and bytes in it; `None`: what is sent now goes by segments.
     pub(crate) fn byte_channel_use(&self) -> Option<(u64, u64)> {
         let byte_channels = self.byte_channels()?;

@@ -69,7 +69,7 @@ impl Socket for TcpSocket {
         let closed = state == State::Closed;
         let receive_over = closed || self.is_receive_over();
         let send_over = closed || header.shut() & SHUT_WRITE != 0;
-        ready.set(Readiness::IN, receive_over || self.readable_bytes() > 0);
+        ready.set(Readiness::IN, receive_over || self.is_readable());
         ready.set(Readiness::RDHUP, receive_over);
         ready.set(Readiness::HUP, receive_over && send_over);
         ready.set(Readiness::OUT, send_over || self.is_writable());
