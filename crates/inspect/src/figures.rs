@@ -219,6 +219,12 @@ pub const FIGURES: &[Figure] = &[
         "Bytes copied by programs and the engine on the way in.",
     ),
     counter(
+        ("copies", "passed_bytes"),
+        "stream_passed_bytes",
+        "bytes",
+        "Bytes of streams that programs passed to others of this host through memory, as they say.",
+    ),
+    counter(
         ("limits", "refused_programs"),
         "refused_programs",
         "",

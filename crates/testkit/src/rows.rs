@@ -332,7 +332,7 @@ impl<'w> Stage<'w> {
         asking.wait_connect(address, Duration::ZERO).is_ok()
     }
 
-    /// That the engine carried bytes; where it is within the program the policy alone forbids the kernel.
+    /// That the engine carried bytes, or had its programs pass them; where it is within the program the policy alone forbids the kernel.
     fn assert_served(&self, name: &str) {
         if self.world.engine.is_none() {
             return;
@@ -340,7 +340,7 @@ impl<'w> Stage<'w> {
         let status: serde_json::Value = serde_json::from_str(&self.world.status())
             .unwrap_or_else(|error| panic!("status: {error}"));
         let count = |field: &str| status["copies"][field].as_u64().unwrap_or_default();
-        let carried = count("sent_bytes") + count("received_bytes");
+        let carried = count("sent_bytes") + count("received_bytes") + count("passed_bytes");
         assert!(carried > 0, "{name}: the engine carried nothing: {status}");
     }
 

@@ -120,6 +120,8 @@ fn talk(test: &str, mode: Mode) {
     // What came before both had mapped the memory went by segments.
     let taken = segments() - before;
     assert!(taken < 100, "{taken} segments");
+    let passed = status(&world)["copies"]["passed_bytes"].as_u64().unwrap();
+    assert!((120 << 20..=128 << 20).contains(&passed), "{passed} bytes");
 }
 
 #[test]

@@ -57,6 +57,12 @@ impl PeerRegion {
         Some(&mut sides[usize::from(side & 1)])
     }
 
+    /// Bytes that one side says it has sent.
+    fn told(&self, slot: u32, side: u8) -> u64 {
+        let pairs = self.channel_region.channel_pairs(slot, side);
+        pairs.map_or(0, |(out, _)| out.byte_channel.told())
+    }
+
     fn is_used(&self) -> bool {
         self.owners.iter().any(|sides| *sides != [0, 0])
     }
@@ -69,6 +75,8 @@ pub struct ByteChannels {
     /// What of this the next engine goes on with.
     rows: &'static mut [ChannelRow],
     last_number: u32,
+    /// Bytes that went by slots which are used no more.
+    passed_before: u64,
     /// Notes that have not left; one for each slot and kind at most.
     unsent: VecDeque<(u64, ControlMessage)>,
 }
@@ -81,6 +89,7 @@ impl ByteChannels {
             regions: Vec::new(),
             rows,
             last_number: 0,
+            passed_before: 0,
             unsent: VecDeque::new(),
         }
     }
@@ -107,6 +116,21 @@ impl ByteChannels {
         let region = regions.find(|one| one.number == name.channel_region)?;
         let (out, back) = region.channel_region.channel_pairs(name.slot, name.side)?;
         Some((out.byte_channel.told(), back.byte_channel.told()))
+    }
+
+    /// Bytes that programs have sent through memory, as they say.
+    pub(crate) fn passed_in_all(&self) -> u64 {
+        let mut sum = self.passed_before;
+        for region in &self.regions {
+            for (slot, sides) in (0..SLOTS).zip(region.owners.iter()) {
+                for (side, owner) in [0, 1].into_iter().zip(sides) {
+                    if *owner != 0 {
+                        sum = sum.saturating_add(region.told(slot, side));
+                    }
+                }
+            }
+        }
+        sum
     }
 
     /// Whether notes wait for space on the wire.
@@ -234,6 +258,7 @@ impl ByteChannels {
         let Some(region) = self.by_number(name.channel_region) else {
             return;
         };
+        let told = region.told(name.slot, name.side);
         if let Some(owner) = region.owner(name.slot, name.side) {
             *owner = 0;
         }
@@ -242,6 +267,7 @@ impl ByteChannels {
         {
             uses.release(name.side);
         }
+        self.passed_before = self.passed_before.saturating_add(told);
     }
 
     /// The memory of a neighbour or program that is gone goes with the last connection that has a slot in it.

@@ -114,6 +114,18 @@ fn bytes_pass(mut scene: Scene) {
         scene.post(1 - side, receiver, Op::TellLane(LaneNews::Room));
         assert_eq!(sender.header().tx_events(), before + 1);
     }
+    let passed = |scene: &Scene| {
+        let cores = scene.wired.cores.iter();
+        cores
+            .map(|core| core.layer.byte_channels.passed_in_all())
+            .sum::<u64>()
+    };
+    assert_eq!(passed(&scene), 10);
+    for (side, socket) in [(0, &near), (1, &far)] {
+        scene.programs[side].close(socket);
+        scene.wired.run_until_idle();
+    }
+    assert_eq!(passed(&scene), 10, "also of what is over");
 }
 
 #[test]

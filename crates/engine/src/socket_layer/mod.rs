@@ -244,6 +244,7 @@ impl SocketLayer {
     pub(crate) fn copies(&self) -> Copies {
         let mut copies = self.sockets.copies;
         copies.on_copied_out(self.link.copied_bytes());
+        copies.passed = self.byte_channels.passed_in_all();
         copies
     }
 

@@ -17,6 +17,8 @@ pub struct Copies {
     pub received: u64,
     /// Copied on their way: by the engine into receive windows, by programs out of them.
     pub for_receiving: u64,
+    /// Passed by programs to others of this host through memory that both map, as they say: copied once by each. Not in the others.
+    pub passed: u64,
 }
 
 impl Copies {
@@ -52,6 +54,7 @@ impl Copies {
         json!({
             "sent_bytes": self.sent, "copied_to_send_bytes": self.for_sending,
             "received_bytes": self.received, "copied_to_receive_bytes": self.for_receiving,
+            "passed_bytes": self.passed,
         })
     }
 }

@@ -46,6 +46,10 @@ pub fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> Stri
     if !parts.is_empty() {
         text += &format!("copies {}\n", parts.join(", "));
     }
+    let passed = copies["passed_bytes"].as_u64().unwrap_or(0);
+    if passed > 0 {
+        text += &format!("passed through memory to programs of this host: {passed} bytes\n");
+    }
     if status["cores"].as_u64().unwrap_or(1) > 1 {
         let shares = status["by_core"].as_array().into_iter().flatten();
         let shares: Vec<String> = shares.map(|core| core["connections"].to_string()).collect();
