@@ -71,11 +71,9 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         (None, Some(file)) => of_file(file, &preset)?,
         (None, None) => anyhow::bail!("name a workload file, or --record a process"),
     };
-    if arguments.json {
-        output::print_json(&plan)?;
-    } else {
-        output::print(&plan.report(&workload, &preset.machine).to_text())?;
-    }
+    output::print_result(arguments.json, &plan, || {
+        plan.report(&workload, &preset.machine).to_text()
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
