@@ -40,7 +40,7 @@ pub struct Arguments {
     /// Write what was recorded to this workload file
     #[arg(long, value_name = "FILE", requires = "record")]
     out: Option<PathBuf>,
-    /// Calibrate, predict, measure, and print the errors; exit status 1 where a bound is missed
+    /// Calibrate, predict, measure, and print the errors; exit status 1 where a bound is missed or nothing is known
     #[arg(long, conflicts_with_all = ["record", "preset"])]
     verify: bool,
     /// Costs as `shunt sim calibrate` writes them; by default those that come with the program
