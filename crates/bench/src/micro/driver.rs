@@ -118,14 +118,29 @@ fn frames(testbed: &Testbed, driver: Option<&str>) -> anyhow::Result<Values> {
     let count = format!("{:.0}", testbed.scale().seconds * FRAMES_PER_S);
     let mut values = Vec::new();
     for (burst, quantity) in [("1", "p50"), ("8", "bursts-of-8"), ("32", "bursts-of-32")] {
+        // Who waits for a processor has lost nothing; what does not come back fails the run below.
         let words = [
-            SHUNT, "ping", address, "--raw", "--nic", INTERFACE, "--spin", "--json", "--burst",
-            burst, "--count", &count,
+            SHUNT,
+            "ping",
+            address,
+            "--raw",
+            "--nic",
+            INTERFACE,
+            "--spin",
+            "--json",
+            "--timeout",
+            "20s",
+            "--max-loss",
+            "100",
+            "--burst",
+            burst,
+            "--count",
+            &count,
         ];
         let found: Ping = testbed.ask(ping, &[&words[..], driver.as_slice()].concat())?;
         ensure!(
             found.counts.received == found.counts.sent,
-            "{} of {} frames came back",
+            "{} of {} frames came back: the machine is busy, or they are lost",
             found.counts.received,
             found.counts.sent
         );
