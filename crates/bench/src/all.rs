@@ -11,6 +11,7 @@ mod stages;
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
@@ -21,7 +22,11 @@ use load::{
 };
 use statistics::Summary;
 
-use crate::{apps::case::Better, micro, mover, overload};
+use crate::{
+    apps::case::Better,
+    micro::{self, LEAST_RUNS, Length},
+    mover, overload,
+};
 use limits::{Limit, Limits};
 use part::Part;
 use report::{Report, Row, Section};
@@ -29,9 +34,12 @@ use report::{Report, Row, Section};
 /// Everything in one run and on one page: ours, the kernel's, their ratio, what a paper measured, this machine's limit
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  shunt bench all --quick --report page.html    six minutes or so on two processors
-  shunt bench all --report page.html            more rows and longer runs
+  shunt bench all --report page.html            nine minutes or so on two processors
+  shunt bench all --quick --report page.html    three short runs of each setup: wider intervals
   shunt bench all --only latency,cpu --json
+
+Each part has a share of the time; where that is used up it ends, after three runs of each setup at least. A part's own command
+(shunt bench latency) has more rows and longer runs.
 
 The page loads nothing from elsewhere. What a paper measured stands there with its conditions: it was another
 machine, and a ratio is all that can be set beside ours. A difference that is smaller than that of the runs is
@@ -42,12 +50,13 @@ pub struct Arguments {
     /// Write a page for a browser, which loads nothing from elsewhere
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
-    /// Fewer rows and shorter runs
+    /// Three short runs of each setup
     #[arg(long)]
     quick: bool,
-    /// Runs of each setup; fewer than three give no interval
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
-    runs: u32,
+    /// Runs of each setup, however long that takes; fewer than three give no interval [default: 5 as far as there is time for
+    /// them; with --quick 3]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: Option<u32>,
     /// Only these parts
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
@@ -59,25 +68,39 @@ pub struct Arguments {
     json: bool,
 }
 
+/// What all of it may take.
+const TIME: Duration = Duration::from_secs(9 * 60);
+
 /// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::catch()?;
     let say = Say::from_now();
-    let began = std::time::Instant::now();
-    let (runs, seconds) = (arguments.runs, if arguments.quick { 0.3 } else { 1.0 });
+    let began = Instant::now();
+    let (runs, seconds) = if arguments.quick { (3, 0.3) } else { (5, 0.5) };
+    let runs = arguments.runs.unwrap_or(runs);
+    // Who names a number of runs gets it.
+    let end = arguments.runs.is_none().then(|| began + TIME);
     // What is written last is tried first.
     if let Some(file) = &arguments.report {
         output::write_file("--report", file, "")?;
     }
     let limits = Limits::measure(&interrupt, &say)?;
     let mut sections = Vec::new();
-    for &part in Part::value_variants() {
-        if !arguments.only.is_empty() && !arguments.only.contains(&part) {
-            continue;
-        }
+    let is_asked = |part: &&Part| arguments.only.is_empty() || arguments.only.contains(part);
+    let parts: Vec<Part> = Part::value_variants()
+        .iter()
+        .filter(is_asked)
+        .copied()
+        .collect();
+    for (number, &part) in parts.iter().enumerate() {
         interrupt.check()?;
-        say.say(&format!("{}: {} runs", part.title(), runs));
-        let measured = measure(part, arguments, (runs, seconds), &limits, &interrupt);
+        say.say(&format!("{}: up to {runs} runs", part.title()));
+        let length = Length {
+            runs,
+            seconds,
+            until: end.map(|end| share_of(&parts[number..], Instant::now(), end)),
+        };
+        let measured = measure(part, arguments, length, &limits, &interrupt);
         sections.push(match measured {
             Ok(section) => section,
             Err(error) if interrupt.came() || error.is::<Interrupted>() => return Err(error),
@@ -101,16 +124,19 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     tell(arguments, &report)
 }
 
+/// When the first of these parts has used up its share of the time that is left for all of them.
+fn share_of(parts: &[Part], now: Instant, end: Instant) -> Instant {
+    let all: u32 = parts.iter().map(|part| part.share_s()).sum();
+    let first = parts.first().map_or(0, |part| part.share_s());
+    now + end.saturating_duration_since(now) * first / all.max(1)
+}
+
 fn tell(arguments: &Arguments, report: &Report) -> anyhow::Result<ExitCode> {
     if let Some(file) = &arguments.report {
         output::write_file("--report", file, &page::page(report))?;
         note!("the page is {}", file.display());
     }
-    if arguments.json {
-        output::print_json(report)?;
-    } else {
-        output::print(&report.text())?;
-    }
+    output::print_result(arguments.json, report, || report.text())?;
     let went_wrong = |section: &Section| !section.failures.is_empty() || section.is_empty();
     let is_failure = report.sections.iter().any(went_wrong);
     Ok(ExitCode::from(u8::from(is_failure)))
@@ -119,23 +145,21 @@ fn tell(arguments: &Arguments, report: &Report) -> anyhow::Result<ExitCode> {
 fn measure(
     part: Part,
     arguments: &Arguments,
-    (runs, seconds): (u32, f64),
+    length: Length,
     limits: &Limits,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Section> {
     if let Some(subject) = part.subject() {
-        let rows = if arguments.quick {
-            part.quick_rows()
-        } else {
-            &[]
-        };
-        let words: Vec<String> = rows.iter().map(|word| (*word).to_owned()).collect();
-        let found = micro::some_rows(subject, &words, (runs, seconds), interrupt.clone())?;
+        let words: Vec<String> = part.rows().iter().map(|word| (*word).to_owned()).collect();
+        let found = micro::some_rows(subject, &words, length, interrupt.clone())?;
         return Ok(of_rows(part, &found, limits));
     }
+    let runs = length.runs;
+    // These two look at no clock: three runs of theirs fit their share.
+    let few = length.until.map_or(runs, |_| runs.min(LEAST_RUNS));
     match part {
-        Part::Overload => overloaded(runs, interrupt),
-        Part::Mover => moved(&arguments.dir, arguments.quick, runs, interrupt),
+        Part::Overload => overloaded(few, interrupt),
+        Part::Mover => moved(&arguments.dir, few, interrupt),
         _ => {
             let mut section = Section::new(part, ["kernel", "Shunt"]);
             section.stages = Some(stages::measure(runs, interrupt)?);
@@ -208,9 +232,11 @@ fn overloaded(runs: u32, interrupt: &Interrupt) -> anyhow::Result<Section> {
     Ok(section)
 }
 
-fn moved(folder: &Path, quick: bool, runs: u32, interrupt: &Interrupt) -> anyhow::Result<Section> {
-    let bytes = if quick { 256 << 20 } else { 2 << 30 };
-    let found = mover::short(folder, bytes, runs, interrupt.clone())
+/// Size of the file that travels.
+const MOVED_BYTES: u64 = 256 << 20;
+
+fn moved(folder: &Path, runs: u32, interrupt: &Interrupt) -> anyhow::Result<Section> {
+    let found = mover::short(folder, MOVED_BYTES, runs, interrupt.clone())
         .with_context(|| format!("--dir {}", folder.display()))?;
     interrupt.check()?;
     let mut section = Section::new(Part::Mover, ["read/write", "ours"]);
@@ -277,14 +303,25 @@ mod tests {
     }
 
     #[test]
-    fn every_quick_row_is_there() {
+    fn every_part_has_its_share_of_the_time_that_is_left() {
+        let now = Instant::now();
+        let all = Part::value_variants();
+        let first = share_of(all, now, now + TIME) - now;
+        let whole: u32 = all.iter().map(|part| part.share_s()).sum();
+        let wanted = TIME * all[0].share_s() / whole;
+        assert!(first.abs_diff(wanted) < Duration::from_millis(1));
+        // What the first ones left over is the last one's.
+        let last = &all[all.len() - 1..];
+        assert_eq!(share_of(last, now, now + TIME), now + TIME);
+        assert_eq!(share_of(last, now + TIME, now), now + TIME);
+    }
+
+    #[test]
+    fn every_row_is_there() {
         for part in Part::value_variants() {
             if let Some(subject) = part.subject() {
-                let words: Vec<String> = part
-                    .quick_rows()
-                    .iter()
-                    .map(|word| (*word).to_owned())
-                    .collect();
+                let words: Vec<String> =
+                    part.rows().iter().map(|word| (*word).to_owned()).collect();
                 let kept = micro::names(subject, &words).unwrap();
                 assert!(kept.len() >= words.len(), "{part:?}: {kept:?}");
             }

@@ -21,7 +21,7 @@ use crate::{
   shunt bench tcp --quick
   shunt bench mover --quick
   shunt bench overload
-  shunt bench left --quick                    what is left to other programs; calls, response, notify, matrix, trading
+  shunt bench left --quick                    what is left to other programs; calls, response, notify, matrix, driver, trading
   shunt bench apps --only nginx,redis --runs 7 --json
 
 Exit status: 0 measured, 1 a run failed, 2 wrong usage, 130 interrupted.")]
@@ -57,6 +57,8 @@ enum Benchmark {
     Notify(micro::Arguments),
     /// Features of a device and of the stacks, each off and on: TSO, GRO, checksums, zero-copy, moderation, busy polling.
     Matrix(micro::Arguments),
+    /// Ethernet frames without a stack, one at a time and in bursts: Shunt's drivers beside a packet socket.
+    Driver(micro::Arguments),
     /// Quotes by multicast in, orders by TCP out, fills back: tick to order, and the share of each end.
     Trading(micro::Arguments),
 }
@@ -79,6 +81,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Benchmark::Left(arguments) => micro::execute(Subject::Left, arguments),
         Benchmark::Notify(arguments) => micro::execute(Subject::Notify, arguments),
         Benchmark::Matrix(arguments) => micro::execute(Subject::Matrix, arguments),
+        Benchmark::Driver(arguments) => micro::execute(Subject::Driver, arguments),
         Benchmark::Trading(arguments) => micro::execute(Subject::Trading, arguments),
     }
 }

@@ -1,4 +1,5 @@
-//! `shunt bench latency`, `bulk`, `rate`, `connect`, `cpu`, `calls`, `response`, `left`, `notify`, `matrix`, `trading`: what Shunt has set
+//! `shunt bench latency`, `bulk`, `rate`, `connect`, `cpu`, `calls`, `response`, `left`, `notify`, `matrix`,
+//! `driver`, `trading`: what Shunt has set
 //! itself, and what of it is reached on this machine.
 //!
 //! Each command runs its setups in turn, once per run and in the other order every second time, and compares
@@ -9,6 +10,7 @@ mod bulk;
 mod calls;
 mod connect;
 mod cpu;
+mod driver;
 mod latency;
 mod left;
 mod matrix;
@@ -23,7 +25,7 @@ mod setup;
 pub(super) mod testbed;
 mod trading;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Instant};
 
 use clap::Args;
 use load::{idle::IdleLatency, interrupt::Interrupt};
@@ -74,6 +76,8 @@ pub enum Subject {
     Notify,
     /// Features off and on.
     Matrix,
+    /// Frames without a stack.
+    Driver,
     /// Quotes in, orders out.
     Trading,
 }
@@ -91,6 +95,7 @@ impl Subject {
             Self::Left => "left",
             Self::Notify => "notify",
             Self::Matrix => "matrix",
+            Self::Driver => "driver",
             Self::Trading => "trading",
         }
     }
@@ -107,10 +112,25 @@ impl Subject {
             Self::Left => left::plan(),
             Self::Notify => notify::plan(),
             Self::Matrix => matrix::plan(),
+            Self::Driver => driver::plan(),
             Self::Trading => trading::plan(),
         })
     }
 }
+
+/// How long a measurement may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Length {
+    /// Runs of each setup.
+    pub runs: u32,
+    /// Of each run, where a program takes any.
+    pub seconds: f64,
+    /// No round is begun that would end after this, but for the first [`LEAST_RUNS`].
+    pub until: Option<Instant>,
+}
+
+/// So many runs an interval needs.
+pub const LEAST_RUNS: u32 = 3;
 
 /// Runs the command.
 pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -119,12 +139,13 @@ pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCo
     let runs = arguments.runs.unwrap_or(runs);
     let mut plan = subject.plan()?;
     plan.keep_only(&arguments.only)?;
-    let report = run(subject.name(), &plan, runs, seconds, interrupt)?;
-    if arguments.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.text())?;
-    }
+    let length = Length {
+        runs,
+        seconds,
+        until: None,
+    };
+    let report = run(subject.name(), &plan, length, interrupt)?;
+    output::print_result(arguments.json, &report, || report.text())?;
     Ok(ExitCode::from(u8::from(report.failed())))
 }
 
@@ -135,12 +156,12 @@ pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCo
 pub fn some_rows(
     subject: Subject,
     words: &[String],
-    (runs, seconds): (u32, f64),
+    length: Length,
     interrupt: Interrupt,
 ) -> anyhow::Result<report::Report> {
     let mut plan = subject.plan()?;
     plan.keep_only(words)?;
-    run(subject.name(), &plan, runs, seconds, interrupt)
+    run(subject.name(), &plan, length, interrupt)
 }
 
 /// The names of the rows that [`some_rows`] measures.
@@ -159,14 +180,22 @@ pub fn names(subject: Subject, words: &[String]) -> anyhow::Result<Vec<&'static 
 /// # Errors
 /// The lab cannot be built, or somebody asked this process to end.
 pub fn purpose(runs: u32, seconds: f64, interrupt: Interrupt) -> anyhow::Result<report::Report> {
-    run("purpose", &purpose::plan()?, runs, seconds, interrupt)
+    let length = Length {
+        runs,
+        seconds,
+        until: None,
+    };
+    run("purpose", &purpose::plan()?, length, interrupt)
 }
 
 fn run(
     name: &'static str,
     plan: &Plan,
-    runs: u32,
-    seconds: f64,
+    Length {
+        runs,
+        seconds,
+        until,
+    }: Length,
     interrupt: Interrupt,
 ) -> anyhow::Result<report::Report> {
     plan.check_alike()?;
@@ -181,7 +210,15 @@ fn run(
             samples.skip(setup.key, why);
         }
     }
+    let begun = Instant::now();
+    let mut done = 0;
     for run in 0..runs {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        // Another round takes as long as those before.
+        if done >= LEAST_RUNS && left.is_some_and(|left| left < begun.elapsed() / done) {
+            break;
+        }
+        done += 1;
         // Whoever comes later finds warmer caches: take turns.
         let mut order: Vec<&Setup> = plan.setups.iter().collect();
         if run % 2 == 1 {
@@ -195,7 +232,7 @@ fn run(
         }
     }
     Ok(report::Report::of(
-        name, runs, &testbed, plan, &samples, before,
+        name, done, &testbed, plan, &samples, before,
     ))
 }
 
@@ -235,7 +272,7 @@ fn measure(testbed: &Testbed, setup: &Setup, run: u32, runs: u32, samples: &mut 
 mod tests {
     use super::*;
 
-    const ALL: [Subject; 11] = [
+    const ALL: [Subject; 12] = [
         Subject::Latency,
         Subject::Bulk,
         Subject::Rate,
@@ -246,6 +283,7 @@ mod tests {
         Subject::Left,
         Subject::Notify,
         Subject::Matrix,
+        Subject::Driver,
         Subject::Trading,
     ];
 

@@ -237,11 +237,7 @@ fn tell(arguments: &Arguments, parts: Vec<FolderReport>, runs: u32) -> anyhow::R
 }
 
 fn print(report: &Report, json: bool) -> anyhow::Result<ExitCode> {
-    if json {
-        output::print_json(report)?;
-    } else {
-        output::print(&report.text())?;
-    }
+    output::print_result(json, report, || report.text())?;
     Ok(ExitCode::from(u8::from(report.failed())))
 }
 

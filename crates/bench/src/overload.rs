@@ -132,10 +132,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             Err(error) => return Err(error),
         }
     }
-    match arguments.json {
-        true => output::print_json(&results)?,
-        false => output::print(&report(&results).to_text())?,
-    }
+    output::print_result(arguments.json, &results, || report(&results).to_text())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -155,11 +155,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         duration_s: begun.elapsed().as_secs(),
         grid,
     };
-    if arguments.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.text())?;
-    }
+    output::print_result(arguments.json, &report, || report.text())?;
     let missed = arguments.check && !report.is_as_kernel();
     Ok(if report.interrupted {
         ExitCode::from(interrupt::STATUS)

@@ -116,6 +116,8 @@ pub enum Helper {
     ProcessAndThread = 14,
     /// `bpf_skb_load_bytes(context, offset, to, len)`: 0, or an error.
     LoadBytes = 26,
+    /// `bpf_xdp_adjust_meta(context, delta)`: 0, or an error where the device's driver has no place before a frame.
+    AdjustMeta = 54,
     /// `bpf_redirect_map(map, key, flags)`: the verdict; the low bits of the flags are the verdict where the
     /// map has no such key.
     RedirectMap = 51,

@@ -110,6 +110,11 @@ fn measures(subject: &str) {
 }
 
 #[test]
+fn frames_by_drivers_are_measured() {
+    measures("driver");
+}
+
+#[test]
 fn calls_are_measured() {
     measures("calls");
 }

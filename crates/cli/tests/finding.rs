@@ -71,6 +71,9 @@ fn an_engine_that_run_started_is_found_without_its_name() {
     let pid = server.pid().to_string();
     let explained = json(&lab, &["explain", &pid, "--json"]);
     assert_eq!(explained[0]["stack"], name, "{explained}");
+    // It names no engine any more: that there is none of the usual name is no news.
+    let said = finished(command(&lab, &["explain", &pid])).stderr;
+    assert_eq!(said, "");
 
     // Those of other names are listed beside it, the usual one first.
     let other = [

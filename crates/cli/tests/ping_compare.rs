@@ -115,6 +115,21 @@ fn each_stack_is_measured_in_turn_and_compared_with_the_first() {
 }
 
 #[test]
+fn frames_are_compared_by_a_packet_socket_and_by_each_driver() {
+    let ways = ["kernel", "af_packet", "af_xdp"];
+    let common = "--count 200 --rounds 3 --json --max-loss 0";
+    for more in ["", " --burst 8", " --spin"] {
+        assert_compared(
+            &format!("ping --raw --compare {} {common}{more}", ways.join(",")),
+            &ways,
+            3,
+        );
+    }
+    let one = text("ping --raw --driver af_packet --count 40");
+    assert!(one.contains("Shunt's driver af_packet"), "{one}");
+}
+
+#[test]
 fn whoever_names_no_host_measures_two_of_this_machine() {
     let found: Value = serde_json::from_str(&text(
         "ping --raw --sizes 64,128,256,512,1024 --count 40 --json",
@@ -177,7 +192,10 @@ fn what_cannot_be_compared_is_refused_by_name() {
     for (words, named) in [
         ("ping --compare kernel", "--compare"),
         ("ping --compare kernel,kernel --udp", "twice"),
-        ("ping --compare kernel,inline --raw", "frames"),
+        ("ping --compare kernel,inline --raw", "af_packet"),
+        ("ping --compare kernel,af_xdp --udp", "--raw"),
+        ("ping --driver af_xdp --udp 127.0.0.1", "--raw"),
+        ("ping --nic lo --udp 127.0.0.1", "--raw"),
         ("ping 127.0.0.1 --compare kernel,inline", "ICMP"),
         ("ping --raw --nic lo", "HOST"),
         ("ping --udp -6", "-6"),

@@ -133,6 +133,27 @@ fn of_a_host_that_is_not_looked_into_this_end_is_told() {
 }
 
 #[test]
+fn over_af_xdp_the_arrival_is_told_apart_from_the_wire() {
+    let lab = testkit::two_hosts("ping-xdp");
+    let [a, b] = ["a", "b"].map(|name| testkit::host(&lab, name));
+    let mut server = testkit::start(a, SHUNT, &["echo", "--listen", "10.77.0.1:7007"]);
+    server
+        .wait_until("serving", testkit::PATIENCE, |server| {
+            server.stdout().contains("serving")
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    let line = "ping 10.77.0.1 --stages --count 200 --rounds 1 --json --compare inline --run";
+    let flags = "--driver af_xdp --nic eth0 --address 10.77.0.60/24";
+    let line: Vec<&str> = line.split(' ').chain([flags]).collect();
+    let found: Value = serde_json::from_str(&testkit::run(b, SHUNT, &line).stdout).unwrap();
+    let inline = &found["modes"][0];
+    assert!(
+        inline["stages_ns"]["driver receive"].is_number(),
+        "{inline}"
+    );
+}
+
+#[test]
 fn what_has_no_stages_is_refused() {
     for words in [
         &["ping", "--stages", "--udp"][..],

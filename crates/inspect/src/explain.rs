@@ -145,6 +145,7 @@ fn engines_of(process: &Process, sockets: &[Open]) -> anyhow::Result<Vec<Engine>
         Ok((rows, first.query(QueryKind::Interfaces)?))
     });
     let mut engines = Vec::new();
+    let mut unanswered = Vec::new();
     for (found, answer) in answers {
         let is_told = told.contains(&found.name);
         let engine = match answer {
@@ -152,7 +153,7 @@ fn engines_of(process: &Process, sockets: &[Open]) -> anyhow::Result<Vec<Engine>
             Err(silent) => {
                 let line = silent.line(&found);
                 if is_told || silent.pid == Some(process.pid()) {
-                    note!("{line}");
+                    unanswered.push(line.clone());
                 }
                 Engine {
                     name: found.name,
@@ -165,6 +166,13 @@ fn engines_of(process: &Process, sockets: &[Open]) -> anyhow::Result<Vec<Engine>
         let has_one = sockets.iter().any(|open| engine.row(open.inode).is_some());
         if is_told || has_one {
             engines.push(engine);
+        }
+    }
+    let has_socket = |engine: &Engine| sockets.iter().any(|open| engine.row(open.inode).is_some());
+    // Where the process names no engine the default one is a guess, wrong where another one has its sockets.
+    if process.names_engines() || !engines.iter().any(has_socket) {
+        for line in unanswered {
+            note!("{line}");
         }
     }
     Ok(engines)

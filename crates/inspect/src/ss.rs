@@ -15,7 +15,7 @@ use crate::{
     },
     status::merge,
 };
-use output::{Table, print, print_json};
+use output::{Table, print_result};
 
 /// List the sockets of the engines, as ss(8) lists the kernel's.
 #[derive(Debug, Args)]
@@ -74,11 +74,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let is_open_to_all = row["state"] == "LISTEN" || row["state"] == "UNCONN";
         (!arguments.listening || is_open_to_all) && (!arguments.udp || row["protocol"] == "udp")
     });
-    if arguments.json {
-        print_json(&rows)?;
-    } else {
-        print(&table(&rows))?;
-    }
+    print_result(arguments.json, &rows, || table(&rows))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -17,7 +17,7 @@ use crate::engines::{
     answer::{Silent, ask_each},
     namespace::Namespace,
 };
-use output::{Table, print, print_json};
+use output::{Table, print_result};
 
 /// Show every independent stack: its interfaces, routes and order.
 ///
@@ -102,12 +102,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         stacks.extend(engines);
         stacks.push(of_kernel(order, place.as_ref())?);
     }
-    if arguments.json {
-        print_json(&stacks)?;
-    } else {
+    print_result(arguments.json, &stacks, || {
         let texts: Vec<String> = stacks.iter().map(text).collect();
-        print(&texts.join("\n"))?;
-    }
+        texts.join("\n")
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -20,13 +20,15 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use hostif::stages::{Mark, mark};
+use nic::{Driver, TxFrame};
 
 use crate::{
     ping::DEFAULT_PORT,
     probe::{
-        BLOCK,
+        BLOCK, Wait,
         datagram::{DATAGRAM_MAX_BYTES, is_nothing},
         frames::{ETHER_TYPE_REPLY, ETHER_TYPE_REQUEST, HEADER_BYTES},
+        link::{self, FrameDriver},
     },
     stages::KernelStamps,
     sys, target,
@@ -49,6 +51,9 @@ pub struct Arguments {
     /// Send back Ethernet frames that come by this interface, and listen nowhere unless --listen says so.
     #[arg(long, value_name = "IFACE")]
     raw: Option<String>,
+    /// With --raw: by this driver of Shunt in this program, in place of a packet socket of the kernel.
+    #[arg(long, value_enum, requires = "raw")]
+    driver: Option<FrameDriver>,
     /// Ask for what comes again and again in place of waiting for it: a processor is busy with it.
     #[arg(long)]
     spin: bool,
@@ -91,11 +96,20 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
     }
     if let Some(interface) = &arguments.raw {
         let port = target::port(interface)?;
-        let socket = sys::packet_socket(port.index, ETHER_TYPE_REQUEST).with_context(|| {
-            format!("--raw on {interface}: frames need CAP_NET_RAW; run this as root")
-        })?;
-        sys::set_receive_timeout(socket.as_fd(), BLOCK)?;
-        thread::spawn(move || frames(socket.as_fd(), port.address, spin));
+        match arguments.driver {
+            Some(driver) => {
+                let driver = driver.open(interface, ETHER_TYPE_REQUEST)?;
+                thread::spawn(move || frames_by_driver(driver, port.address, spin));
+            }
+            None => {
+                let socket = sys::packet_socket(port.index, ETHER_TYPE_REQUEST);
+                let socket = socket.with_context(|| {
+                    format!("--raw on {interface}: frames need CAP_NET_RAW; run this as root")
+                })?;
+                sys::set_receive_timeout(socket.as_fd(), BLOCK)?;
+                thread::spawn(move || frames(socket.as_fd(), port.address, spin));
+            }
+        }
         say!(
             "serving frames on {interface}, address {}",
             target::hardware_name(port.address)
@@ -218,14 +232,86 @@ fn frames(socket: std::os::fd::BorrowedFd<'_>, own: [u8; 6], spin: bool) {
             }
         };
         let frame = &mut buffer[..count];
-        // A group address is no sender.
-        if frame.len() < HEADER_BYTES || frame[6] & 1 != 0 {
-            continue;
+        if turn_back(frame, own) {
+            // What cannot be sent is lost, as any frame may be.
+            let _ = sys::send(socket, frame, libc::MSG_DONTWAIT);
         }
-        frame.copy_within(6..12, 0);
-        frame[6..12].copy_from_slice(&own);
-        frame[12..14].copy_from_slice(&ETHER_TYPE_REPLY.to_be_bytes());
-        // What cannot be sent is lost, as any frame may be.
-        let _ = sys::send(socket, frame, libc::MSG_DONTWAIT);
+    }
+}
+
+/// Makes a frame the answer to itself, if it may be answered.
+fn turn_back(frame: &mut [u8], own: [u8; 6]) -> bool {
+    // A group address is no sender.
+    if frame.len() < HEADER_BYTES || frame[6] & 1 != 0 {
+        return false;
+    }
+    frame.copy_within(6..12, 0);
+    frame[6..12].copy_from_slice(&own);
+    frame[12..14].copy_from_slice(&ETHER_TYPE_REPLY.to_be_bytes());
+    true
+}
+
+/// Frames that are taken from a driver and sent back at a time.
+const BURST: usize = 64;
+
+/// The same by a driver: what has come at once is sent back at once.
+fn frames_by_driver(mut driver: Box<dyn Driver>, own: [u8; 6], spin: bool) {
+    let mut frames: Vec<Vec<u8>> = Vec::new();
+    loop {
+        match pass_back(driver.as_mut(), &mut frames, own) {
+            Ok(0) if spin => std::hint::spin_loop(),
+            Ok(0) => drop(link::wait(driver.as_mut(), Wait::Blocked)),
+            Ok(_) => {}
+            // The interface was switched off, for example: it may come back.
+            Err(_) => thread::park_timeout(LOOK),
+        }
+    }
+}
+
+/// Sends back what has come; how many frames came.
+fn pass_back(
+    driver: &mut dyn Driver,
+    frames: &mut Vec<Vec<u8>>,
+    own: [u8; 6],
+) -> io::Result<usize> {
+    let mut count = 0;
+    let came = driver.rx_burst(BURST, &mut |frame| {
+        if frames.len() == count {
+            frames.push(Vec::new());
+        }
+        let answer = &mut frames[count];
+        answer.clear();
+        answer.extend_from_slice(frame.bytes);
+        count += usize::from(turn_back(answer, own));
+    })?;
+    let answers: Vec<TxFrame<'_>> = frames[..count]
+        .iter()
+        .map(|answer| TxFrame::plain(answer))
+        .collect();
+    // What a busy device does not take is lost, as any frame may be.
+    driver.tx_burst(&answers)?;
+    driver.flush_tx()?;
+    Ok(came)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_turned_back_unless_a_group_sent_it() {
+        let own = [2, 0, 0, 0, 0, 1];
+        let mut frame = [[2, 0, 0, 0, 0, 9], [2, 0, 0, 0, 0, 7]].concat();
+        frame.extend(ETHER_TYPE_REQUEST.to_be_bytes());
+        frame.extend([5; 20]);
+        let mut answer = frame.clone();
+        assert!(turn_back(&mut answer, own));
+        assert_eq!(answer[..12], [[2, 0, 0, 0, 0, 7], own].concat());
+        assert_eq!(
+            (&answer[12..14], &answer[14..]),
+            (&[0x88, 0xb6][..], &[5; 20][..])
+        );
+        frame[6] |= 1;
+        assert!(!turn_back(&mut frame, own) && !turn_back(&mut frame[..13], own));
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     probe::{
         Kind, Probe,
         datagram::HeaderOptions,
-        frames::{Frames, HEADER_BYTES as FRAME_HEADER_BYTES, Port},
+        frames::{FrameWay, Frames, HEADER_BYTES as FRAME_HEADER_BYTES},
         icmp::Icmp,
         message::{HEADER_BYTES, Message},
         tcp_connect::TcpConnect,
@@ -42,17 +42,8 @@ pub enum Way {
         /// Its address, with the port of UDP or TCP.
         at: SocketAddr,
     },
-    /// Frames, see [`Frames::open`].
-    Frames {
-        /// The sending interface.
-        interface: String,
-        /// The sending port.
-        from: Port,
-        /// Whom the frames are for.
-        to: [u8; 6],
-        /// The port of this host at which they arrive, where it is one.
-        back: Option<Port>,
-    },
+    /// Frames.
+    Frames(FrameWay),
 }
 
 /// One measurement.
@@ -113,20 +104,7 @@ impl Request {
         let message = Message::new(run, self.payload_bytes);
         let options = self.options;
         Ok(match (&self.way, self.kind) {
-            (
-                Way::Frames {
-                    interface,
-                    from,
-                    to,
-                    back,
-                },
-                _,
-            ) => {
-                let frames = Frames::open(*from, *to, *back, message).with_context(|| {
-                    format!("--raw on {interface}: frames need CAP_NET_RAW; run this as root")
-                })?;
-                Box::new(frames)
-            }
+            (Way::Frames(way), _) => Box::new(Frames::open(way, message)?),
             (Way::Host { name, at }, kind) => {
                 let identifier = u16::try_from(run & 0xffff).unwrap_or(0);
                 let opened: io::Result<Box<dyn Probe>> = match kind {
@@ -188,7 +166,7 @@ impl Request {
     pub fn environment(&self, clock: &Clock) -> Environment {
         let interface = match &self.way {
             Way::Host { at, .. } => Interface::towards(*at),
-            Way::Frames { interface, .. } => Some(Interface::read(interface)),
+            Way::Frames(way) => Some(Interface::read(&way.interface)),
         };
         Environment::read(clock.report(), interface, sys::is_scheduled_first())
     }
@@ -200,7 +178,7 @@ impl Request {
                 let port = (self.kind != Kind::Icmp).then_some(at.port());
                 (name.clone(), Some(at.ip()), port)
             }
-            Way::Frames { interface, to, .. } => (
+            Way::Frames(FrameWay { interface, to, .. }) => (
                 format!("{} by {interface}", target::hardware_name(*to)),
                 None,
                 None,

@@ -80,11 +80,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         seconds: arguments.seconds,
         clocks,
     };
-    if arguments.json {
-        output::print_json(&results)?;
-    } else {
-        output::print(&results.text())?;
-    }
+    output::print_result(arguments.json, &results, || results.text())?;
     Ok(ExitCode::SUCCESS)
 }
 

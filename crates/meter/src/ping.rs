@@ -13,7 +13,10 @@ use std::{ffi::OsString, process::ExitCode, sync::atomic::AtomicBool};
 
 use anyhow::Context;
 
-use crate::testbed::Testbed;
+use crate::{
+    probe::link::FrameDriver,
+    testbed::{Mode, Testbed},
+};
 
 /// Measures, and says what was found.
 ///
@@ -43,9 +46,14 @@ fn in_laboratory(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<Exi
         "no HOST is named: two hosts of this machine are measured, made for this run (shunt lab)"
     );
     let testbed = Testbed::create(stop)?;
+    let mode = match arguments.driver {
+        None => Mode::Kernel,
+        Some(FrameDriver::AfPacket) => Mode::AfPacket,
+        Some(FrameDriver::AfXdp) => Mode::AfXdp,
+    };
     // What stands behind `ping` on this process's own command line.
     let words: Vec<OsString> = std::env::args_os().skip(2).collect();
-    let ended = testbed.hand_over(arguments.kind(), &words, arguments.spin)?;
+    let ended = testbed.hand_over(arguments.kind(), mode, &words, arguments.spin)?;
     let code = ended.code().and_then(|code| u8::try_from(code).ok());
     code.map(ExitCode::from)
         .context("the measuring program was killed")

@@ -4,6 +4,7 @@
 pub mod datagram;
 pub mod frames;
 pub mod icmp;
+pub mod link;
 pub mod message;
 pub mod tcp_connect;
 pub mod tcp_echo;

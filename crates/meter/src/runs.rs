@@ -82,11 +82,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
     }
     let comparison = Comparison::of(&groups);
-    if arguments.json {
-        output::print_json(&comparison)?;
-    } else {
-        output::print(&comparison.text())?;
-    }
+    output::print_result(arguments.json, &comparison, || comparison.text())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -22,21 +22,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ping::DEFAULT_PORT,
-    probe::Kind,
+    probe::{Kind, link::FrameDriver},
     report::Report,
     stages::timeline::{ANSWER, ASK},
 };
 
-/// Whose stack a program uses.
+/// Whose stack a program uses, or how its frames leave and come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[value(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// The kernel's
+    /// The kernel's; with --raw a packet socket
     Kernel,
     /// Shunt's, in a process beside the program
     Engine,
     /// Shunt's, inside the program
     Inline,
+    /// With --raw: Shunt's driver over a ring of a packet socket
+    AfPacket,
+    /// With --raw: Shunt's driver over AF_XDP
+    AfXdp,
 }
 
 impl Mode {
@@ -46,6 +51,29 @@ impl Mode {
             Self::Kernel => "kernel",
             Self::Engine => "engine",
             Self::Inline => "inline",
+            Self::AfPacket => FrameDriver::AfPacket.name(),
+            Self::AfXdp => FrameDriver::AfXdp.name(),
+        }
+    }
+
+    /// Whose stack, or driver, that is, for people.
+    pub fn title(self, kind: Kind) -> &'static str {
+        match self {
+            Self::Kernel if kind == Kind::Raw => "a packet socket of the kernel",
+            Self::Kernel => "the kernel",
+            Self::Engine => "Shunt, an engine beside the program",
+            Self::Inline => "Shunt, an engine inside the program",
+            Self::AfPacket => "Shunt's driver over a ring of a packet socket",
+            Self::AfXdp => "Shunt's driver over AF_XDP",
+        }
+    }
+
+    /// The driver for frames.
+    pub fn frame_driver(self) -> Option<FrameDriver> {
+        match self {
+            Self::Kernel | Self::Engine | Self::Inline => None,
+            Self::AfPacket => Some(FrameDriver::AfPacket),
+            Self::AfXdp => Some(FrameDriver::AfXdp),
         }
     }
 }
@@ -107,15 +135,16 @@ impl<'a> Testbed<'a> {
         let [ask, answer] = [ASK, ANSWER].map(|end| noted_in.map(|folder| folder.join(end)));
         let mut echo = self.echo(mode, kind, spin, answer.as_deref())?;
         let host = self.lab.host("b")?;
-        // No socket of the meter is ICMP's or a frame's but the kernel's: the stack that answers is the one compared.
+        // No socket of the meter is ICMP's but the kernel's: the stack that answers is the one compared.
         let client = match kind {
-            Kind::Icmp | Kind::Raw => Mode::Kernel,
-            Kind::Udp | Kind::Tcp | Kind::Connect => mode,
+            Kind::Icmp => Mode::Kernel,
+            Kind::Udp | Kind::Tcp | Kind::Connect | Kind::Raw => mode,
         };
         let _engine = self.engine_for(client, host, ask.as_deref())?;
         let mut line = self.prefix(client, self.address(client, host))?;
         line.extend(["ping", &echo.address].map(OsString::from));
         line.extend(words.iter().map(OsString::from));
+        line.extend(client.frame_driver().map(driver_word));
         let report = self.client(host, &line, ask.as_deref())?;
         if let Some(status) = echo.program.try_wait()? {
             bail!("the echo ended with {status}: {}", echo.program.stderr());
@@ -123,15 +152,16 @@ impl<'a> Testbed<'a> {
         Ok(report)
     }
 
-    /// Runs an echo on the kernel of one host, and this meter with these words on the other one; what it prints goes where
-    /// this process prints.
+    /// Runs an echo on one host, over the kernel or by a driver for frames, and this meter with these words on the other one; what
+    /// it prints goes where this process prints.
     pub fn hand_over(
         &self,
         kind: Kind,
+        mode: Mode,
         words: &[OsString],
         spin: bool,
     ) -> anyhow::Result<ExitStatus> {
-        let echo = self.echo(Mode::Kernel, kind, spin, None)?;
+        let echo = self.echo(mode, kind, spin, None)?;
         let mut command = self.lab.host("b")?.command(own_binary()?)?;
         command.arg("ping").arg(&echo.address).args(words);
         if kind == Kind::Raw {
@@ -185,6 +215,7 @@ impl<'a> Testbed<'a> {
             _ => line.push(format!("--listen={address}:{DEFAULT_PORT}").into()),
         }
         line.extend(spin.then(|| "--spin".into()));
+        line.extend(mode.frame_driver().map(driver_word));
         let mut program = start(host, "shunt echo", &line, noted_in)?;
         program.wait_until("word that it serves", START_PATIENCE, |program| {
             self.stop.load(Ordering::Relaxed) || program.stdout().contains("serving")
@@ -209,7 +240,7 @@ impl<'a> Testbed<'a> {
     /// The address of a program of a host.
     fn address(&self, mode: Mode, host: &Host) -> Ipv4Addr {
         match mode {
-            Mode::Kernel => host.spec().address.address,
+            Mode::Kernel | Mode::AfPacket | Mode::AfXdp => host.spec().address.address,
             Mode::Engine => host.spec().engine_address.address,
             Mode::Inline => {
                 let last = self.next_address.get();
@@ -251,7 +282,7 @@ impl<'a> Testbed<'a> {
     /// A command line up to the command of this binary.
     fn prefix(&self, mode: Mode, address: Ipv4Addr) -> anyhow::Result<Vec<OsString>> {
         match mode {
-            Mode::Kernel | Mode::Engine => prefix(mode, ""),
+            Mode::Kernel | Mode::Engine | Mode::AfPacket | Mode::AfXdp => prefix(mode, ""),
             Mode::Inline => prefix(
                 mode,
                 &format!("{IDLE} --nic {INTERFACE} --address {address}/24"),
@@ -264,7 +295,7 @@ impl<'a> Testbed<'a> {
 pub fn prefix(mode: Mode, run_flags: &str) -> anyhow::Result<Vec<OsString>> {
     let own = own_binary()?;
     let mut line = vec![own.clone()];
-    if mode == Mode::Kernel {
+    if !matches!(mode, Mode::Engine | Mode::Inline) {
         return Ok(line);
     }
     // Nothing shall be measured that went to the kernel after all.
@@ -273,6 +304,11 @@ pub fn prefix(mode: Mode, run_flags: &str) -> anyhow::Result<Vec<OsString>> {
     line.extend(run_flags.split_ascii_whitespace().map(OsString::from));
     line.extend(["--".into(), own]);
     Ok(line)
+}
+
+/// Has `shunt ping` and `shunt echo` use a driver for frames.
+pub fn driver_word(driver: FrameDriver) -> OsString {
+    format!("--driver={}", driver.name()).into()
 }
 
 /// What a child of this binary has printed with --json.

@@ -70,7 +70,8 @@ pub struct RxFrame<'a> {
     pub checksum: RxChecksum,
     /// Payload size of the segments that were merged into this frame, if it is a merged one.
     pub segment_size: Option<u16>,
-    /// When the kernel handed it to the driver, in nanoseconds since 1970, where it says so.
+    /// When the kernel had it for the driver, in nanoseconds since 1970: as a packet socket stamps it, or when the XDP program saw it.
+    /// `None` where nobody says so.
     pub arrived_at_ns: Option<u64>,
 }
 

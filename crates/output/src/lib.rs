@@ -88,6 +88,21 @@ pub fn write_file(flag: &str, file: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(file, text).with_context(|| format!("{flag}: writing {}", file.display()))
 }
 
+/// Prints a result: as JSON if that is asked for, else as the text that is made of it.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_result<T: Serialize>(
+    is_json: bool,
+    result: &T,
+    text: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    match is_json {
+        true => print_json(result),
+        false => print(&text()),
+    }
+}
+
 /// A table with columns as wide as their widest cell; the first column is left-aligned, the others
 /// right-aligned.
 #[derive(Debug, Default)]

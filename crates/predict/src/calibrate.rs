@@ -9,6 +9,7 @@ mod file;
 mod fit;
 pub mod loopback;
 mod stacks;
+pub mod trials;
 
 use std::{fs, path::PathBuf, process::ExitCode, thread};
 
@@ -105,20 +106,30 @@ pub fn of_the_stacks(
 ) -> anyhow::Result<Preset> {
     for stack in Stack::ALL {
         let found = stacks::measure(testbed, stack, batches, say);
-        let fitted = match found.and_then(|found| stacks::fitted(stack, &found)) {
-            // Not every kernel and interface has it; its values then keep their labels.
-            Err(error) if stack == Stack::AfXdp => {
+        let fitted = found.and_then(|found| Ok((stacks::fitted(stack, &found)?, found)));
+        let (fitted, found) = match fitted {
+            // Not every kernel and interface has AF_XDP, and an inline server that others kept from its processor tells nothing: the
+            // stack's values then keep their labels.
+            Err(error) if stack != Stack::Kernel => {
                 testbed.check_interrupt()?;
-                note!("af_xdp is not measured: {error:#}");
+                note!("{stack} is not measured: {error:#}");
                 continue;
             }
             fitted => fitted?,
         };
         if let Some(costs) = preset.stacks.get_mut(stack.name()) {
             fitted.apply(stack, costs)?;
+            costs.trials = trials::beside(&found.seen, costs, &fitted.client());
         }
     }
     Ok(preset)
+}
+
+/// Whether [`of_the_stacks`] has measured a stack: what comes with the program was measured elsewhere.
+pub fn is_calibrated(preset: &Preset, stack: Stack) -> bool {
+    let costs = preset.stacks.get(stack.name());
+    let client = costs.and_then(|costs| costs.client_ns.as_ref());
+    client.is_some_and(|value| value.source == Source::Measured)
 }
 
 /// Programs that want to run on average; with more than this, measurements wait for others.
@@ -152,6 +163,7 @@ fn no_longer_measured(costs: &mut Costs, machine: &str) {
         .filter(|(_, value)| value.source == Source::Measured)
         .map(|(name, _)| name)
         .collect();
+    costs.trials.clear();
     for name in measured {
         if let Some(value) = costs.value_mut(name) {
             value.source = Source::Literature;
@@ -177,6 +189,7 @@ mod tests {
     #[test]
     fn what_another_machine_measured_is_not_called_measured() {
         let mut preset = Preset::shipped();
+        assert!(is_calibrated(&preset, Stack::Inline));
         for costs in preset.stacks.values_mut() {
             no_longer_measured(costs, "another");
             let values = costs.values();
@@ -186,6 +199,11 @@ mod tests {
                     .all(|(_, value)| value.source != Source::Measured)
             );
         }
+        assert!(
+            Stack::ALL
+                .iter()
+                .all(|&stack| !is_calibrated(&preset, stack))
+        );
         let send = &preset.stacks["kernel"].send_ns;
         assert_eq!(send.source, Source::Literature);
         assert!(send.how.contains("another"));

@@ -105,10 +105,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         runs.push(run(&mut pair, &mut sampler, &mut names)?);
     }
     let results = results(&runs)?;
-    match arguments.json {
-        true => output::print_json(&results)?,
-        false => output::print(&report(&results).to_text())?,
-    }
+    output::print_result(arguments.json, &results, || report(&results).to_text())?;
     Ok(ExitCode::SUCCESS)
 }
 

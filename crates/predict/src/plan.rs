@@ -40,7 +40,7 @@ pub struct Arguments {
     /// Write what was recorded to this workload file
     #[arg(long, value_name = "FILE", requires = "record")]
     out: Option<PathBuf>,
-    /// Calibrate, predict, measure, and print the errors; exit status 1 where a bound is missed
+    /// Calibrate, predict, measure, and print the errors; exit status 1 where a bound is missed or nothing is known
     #[arg(long, conflicts_with_all = ["record", "preset"])]
     verify: bool,
     /// Costs as `shunt sim calibrate` writes them; by default those that come with the program
@@ -71,11 +71,9 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         (None, Some(file)) => of_file(file, &preset)?,
         (None, None) => anyhow::bail!("name a workload file, or --record a process"),
     };
-    if arguments.json {
-        output::print_json(&plan)?;
-    } else {
-        output::print(&plan.report(&workload, &preset.machine).to_text())?;
-    }
+    output::print_result(arguments.json, &plan, || {
+        plan.report(&workload, &preset.machine).to_text()
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -121,16 +121,16 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Some(file) = &arguments.html {
         html(&scenario, &summary, file)?;
     }
-    if arguments.json {
-        output::print_json(&Whole {
+    output::print_result(
+        arguments.json,
+        &Whole {
             version: env!("CARGO_PKG_VERSION"),
             scenario: &scenario,
             warnings: report::warnings(&summary),
             summary: &summary,
-        })?;
-    } else {
-        output::print(&report::of_run(&scenario, &summary).to_text())?;
-    }
+        },
+        || report::of_run(&scenario, &summary).to_text(),
+    )?;
     std::io::stdout().flush().context("writing the result")?;
     Ok(ExitCode::SUCCESS)
 }
@@ -186,15 +186,15 @@ struct Explained<'a> {
 /// Runs `shunt sim explain`.
 pub fn explain(arguments: &Explain) -> anyhow::Result<ExitCode> {
     let scenario = scenario(&arguments.file, &arguments.set)?;
-    if arguments.json {
-        output::print_json(&Explained {
+    output::print_result(
+        arguments.json,
+        &Explained {
             packets_per_request: Work::new(&scenario).packets,
             steps: report::steps(&scenario),
             asked_of: offered_loads(&scenario),
             scenario: &scenario,
-        })?;
-    } else {
-        output::print(&report::explain(&scenario).to_text())?;
-    }
+        },
+        || report::explain(&scenario).to_text(),
+    )?;
     Ok(ExitCode::SUCCESS)
 }

@@ -166,6 +166,7 @@ fn open(settings: &Settings) -> Result<Opened, String> {
         let config = af_xdp::Config {
             addresses,
             mode,
+            stamps: hostif::stages::is_on(),
             relocate_fd,
             ..af_xdp::Config::new(nic)
         };

@@ -15,6 +15,7 @@ mod report;
 mod simulate;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod turns;
 mod verdict;
 
@@ -29,6 +30,7 @@ pub use closed_loop::{Client, ClosedLoop, Work, closed_loop};
 pub use observation::Observation;
 pub use preset::{Costs, Preset, Source, Value, Where};
 pub use simulate::{Estimate, Simulated, simulate};
+pub use trial::{Trial, between};
 pub use verdict::{BreakEven, Buys, Effect, Plan, Row, plan};
 
 /// A workload as a file gives it.

@@ -79,7 +79,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "meter",
-        &["output", "statistics", "lab", "netlink", "hostif", "bpf"],
+        &[
+            "output",
+            "statistics",
+            "lab",
+            "netlink",
+            "hostif",
+            "bpf",
+            "nic",
+        ],
     ),
     (
         "cli",

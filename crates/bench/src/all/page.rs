@@ -30,7 +30,7 @@ pub fn page(report: &Report) -> String {
     let mut page = html::head(title);
     let _ = write!(
         page,
-        "<h1>{title}</h1>\n<p>shunt {}, Linux {}, {} processors; {} interleaved runs of each setup{}, {} s in all.</p>\n",
+        "<h1>{title}</h1>\n<p>shunt {}, Linux {}, {} processors; up to {} interleaved runs of each setup{}, {} s in all.</p>\n",
         escaped(report.version),
         escaped(&report.kernel),
         report.processors,

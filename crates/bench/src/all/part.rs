@@ -29,6 +29,8 @@ pub enum Part {
     Notify,
     /// Features off and on
     Matrix,
+    /// Frames without a stack
+    Driver,
     /// Quotes in, orders out
     Trading,
     /// More than a server can do
@@ -53,6 +55,7 @@ impl Part {
             Self::Left => "What is left to other programs",
             Self::Notify => "When a sleeping program is told",
             Self::Matrix => "Features of the device",
+            Self::Driver => "Frames without a stack",
             Self::Trading => "Quotes in, orders out",
             Self::Overload => "More than a server can do",
             Self::Mover => "Large files",
@@ -60,8 +63,9 @@ impl Part {
         }
     }
 
-    /// Which rows are measured in a quick run; a measurement that is not of rows has none.
-    pub fn quick_rows(self) -> &'static [&'static str] {
+    /// Which rows are measured, all where none is named; a measurement that is not of rows has none. The part's own command measures
+    /// every row.
+    pub fn rows(self) -> &'static [&'static str] {
         match self {
             Self::Latency => &[
                 "inline both ends (af_packet)",
@@ -91,8 +95,26 @@ impl Part {
                 "response beside other load, 9 clients",
             ],
             Self::Left => &["16,000 requests/s"],
-            Self::Calls | Self::Notify | Self::Matrix | Self::Trading => &[],
+            Self::Calls | Self::Notify | Self::Matrix | Self::Driver | Self::Trading => &[],
             Self::Overload | Self::Mover | Self::Stages => &[],
+        }
+    }
+
+    /// Its share of the time that the page may take, in seconds of two processors: start of its programs included, by their number.
+    pub fn share_s(self) -> u32 {
+        match self {
+            Self::Latency | Self::Bulk => 48,
+            Self::Rate => 32,
+            Self::Connect => 56,
+            Self::Calls => 60,
+            Self::Cpu => 12,
+            Self::Response => 36,
+            Self::Left => 42,
+            Self::Notify => 32,
+            Self::Matrix => 100,
+            Self::Driver => 18,
+            Self::Trading | Self::Overload | Self::Stages => 20,
+            Self::Mover => 35,
         }
     }
 
@@ -109,6 +131,7 @@ impl Part {
             Self::Left => Some(Subject::Left),
             Self::Notify => Some(Subject::Notify),
             Self::Matrix => Some(Subject::Matrix),
+            Self::Driver => Some(Subject::Driver),
             Self::Trading => Some(Subject::Trading),
             Self::Overload | Self::Mover | Self::Stages => None,
         }

@@ -129,7 +129,7 @@ impl Report {
     /// For people, without the conditions that the page has.
     pub(super) fn text(&self) -> String {
         let mut text = format!(
-            "\nshunt {}, Linux {}, {} processors; {} interleaved runs, {} s\n\
+            "\nshunt {}, Linux {}, {} processors; up to {} interleaved runs, {} s\n\
              ~: smaller than the noise of the runs; the interval holds the ratio in 95 of 100 such runs\n",
             self.version, self.kernel, self.processors, self.runs, self.duration_s
         );

@@ -285,10 +285,9 @@ impl Testbed {
         let (&name, arguments) = line
             .split_first()
             .context("invariant: a line names a program")?;
-        let program = if name == LOAD {
-            own_binary()?
-        } else {
-            tools::find(name)?.into_os_string()
+        let program = match name {
+            LOAD | SHUNT => own_binary()?,
+            name => tools::find(name)?.into_os_string(),
         };
         let mut whole = prefix(placement)?;
         whole.push(program);
@@ -308,6 +307,11 @@ impl Server {
     /// Processor time that the server has used so far, its engine inside included.
     pub fn cpu_seconds(&self) -> anyhow::Result<f64> {
         cpu_seconds(&self.program)
+    }
+
+    /// What it has printed.
+    pub fn said(&self) -> String {
+        self.program.stdout()
     }
 
     /// Whether it still runs.
@@ -335,6 +339,9 @@ pub fn cpu_seconds(program: &Program) -> anyhow::Result<f64> {
 
 /// Stands for this binary's own small programs in a command line, see `load.rs`.
 pub const LOAD: &str = "load";
+
+/// Stands for this binary itself in a command line.
+pub const SHUNT: &str = "shunt";
 
 /// What comes before a program's own command line.
 fn prefix(placement: Placement) -> anyhow::Result<Vec<OsString>> {

@@ -157,11 +157,7 @@ pub fn execute(arguments: &Arguments, choose: program::Chooser) -> anyhow::Resul
         reason: String::new(),
     };
     let usable = advice::advise(&mut report);
-    if arguments.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&text(&report))?;
-    }
+    output::print_result(arguments.json, &report, || text(&report))?;
     Ok(if usable {
         ExitCode::SUCCESS
     } else {

@@ -119,6 +119,11 @@ impl Process {
         self.variable("SHUNT_POLICY").unwrap_or("auto")
     }
 
+    /// Whether its environment says which engines it was told to use.
+    pub fn names_engines(&self) -> bool {
+        self.variable(hostif::ENGINE_VARIABLE).is_some()
+    }
+
     /// The engines that it was told to use; none where neither the library nor a supervisor serves it.
     pub fn engine_names(&self) -> Vec<String> {
         if !self.is_served() {

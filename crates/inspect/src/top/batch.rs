@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use output::{Table, print, print_json};
+use output::{Table, print_result};
 use serde_json::{Value, json};
 
 use super::{
@@ -39,11 +39,7 @@ pub fn run(
     let mut printed = 0;
     while frames.is_none_or(|frames| printed < frames) && wait(interval, &end) {
         model.update(sample::take(which));
-        if is_json {
-            print_json(&as_json(&model))?;
-        } else {
-            print(&text(&mut model))?;
-        }
+        print_result(is_json, &as_json(&model), || text(&mut model))?;
         printed += 1;
     }
     Ok(())

@@ -51,11 +51,7 @@ struct Ratio {
 /// Measures over each stack in turn.
 pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
     let kind = arguments.kind();
-    let on_this_host = arguments.target.is_some();
-    ensure!(
-        kind != Kind::Raw,
-        "--compare: frames pass every stack by; compare --udp, --tcp or --connect"
-    );
+    let on_this_host = arguments.target.is_some() || !arguments.nic.is_empty();
     ensure!(
         kind != Kind::Icmp || !on_this_host,
         "--compare: the kernel asks by ICMP whatever runs on this host; leave HOST out to compare who answers, or use --udp"
@@ -107,11 +103,7 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
     if let Some(file) = &arguments.report {
         output::write_file("--report", file, &comparison.page())?;
     }
-    if arguments.json {
-        output::print_json(&comparison)?;
-    } else {
-        output::print(&comparison.text())?;
-    }
+    output::print_result(arguments.json, &comparison, || comparison.text())?;
     Ok(status(!comparison.exceeded.is_empty()))
 }
 
@@ -123,16 +115,12 @@ pub fn measure(
     mode: Mode,
     looked_into: Option<(&Path, Option<&Path>)>,
 ) -> anyhow::Result<Report> {
-    // On Shunt a call that waits spins as long as it pays, by itself.
-    let spin = arguments.spin && mode == Mode::Kernel;
+    // On Shunt's stack a call that waits spins as long as it pays, by itself.
+    let spin = arguments.spin && !matches!(mode, Mode::Engine | Mode::Inline);
     let kind = arguments.kind();
     let mut words = arguments.child_words(spin);
     words.push("--stack".to_owned());
-    words.push(match mode {
-        Mode::Kernel => "the kernel".to_owned(),
-        Mode::Engine => "Shunt, an engine beside the program".to_owned(),
-        Mode::Inline => "Shunt, an engine inside the program".to_owned(),
-    });
+    words.push(mode.title(kind).to_owned());
     words.extend(looked_into.map(|(samples, _)| format!("--samples={}", samples.display())));
     let noted_in = looked_into.and_then(|(_, folder)| folder);
     let mut report = match testbed {
@@ -168,6 +156,8 @@ fn on_this_host(
         .arg("ping")
         .args(target)
         .args(words)
+        .args((!arguments.nic.is_empty()).then(|| format!("--nic={}", arguments.nic.join(","))))
+        .args(mode.frame_driver().map(testbed::driver_word))
         .envs(noted_in.map(|folder| (STAGES_VARIABLE, folder.join(ASK))))
         .output()
         .context("starting the measuring program")?;
@@ -175,6 +165,15 @@ fn on_this_host(
         &String::from_utf8_lossy(&output.stdout),
         &String::from_utf8_lossy(&output.stderr),
     )
+}
+
+/// What is compared.
+fn heading(report: &Report) -> String {
+    let what = match report.kind {
+        Kind::Raw => "in several ways",
+        _ => "over several stacks",
+    };
+    format!("{}, {what} in turns", report.subject())
 }
 
 impl ModeRounds {
@@ -237,7 +236,7 @@ impl Comparison {
     fn text(&self) -> String {
         let mut text = String::new();
         if let Some(first) = self.modes.first().and_then(|one| one.rounds.first()) {
-            text += &format!("{}, over several stacks in turns\n\n", first.subject());
+            text += &format!("{}\n\n", heading(first));
         }
         text += &self.table().render();
         text.push('\n');
@@ -266,10 +265,8 @@ impl Comparison {
     }
 
     fn page(&self) -> String {
-        let heading = self.modes.first().and_then(|one| one.rounds.first());
-        let heading = heading.map_or(String::new(), |report| {
-            format!("{}, over several stacks in turns", report.subject())
-        });
+        let first = self.modes.first().and_then(|one| one.rounds.first());
+        let heading = first.map_or(String::new(), heading);
         let curves: Vec<(&str, &Distribution)> = self
             .modes
             .iter()
@@ -320,10 +317,14 @@ impl Comparison {
                 ratio.figure
             );
         }
-        text += if self.ratios.is_empty() {
-            "no ratio: it needs three rounds of each stack with answers in all\n"
-        } else {
-            "in brackets the interval of 95 % by bootstrap over rounds\n"
+        text += &match self.ratios.first() {
+            None => {
+                "no ratio: it needs three rounds of each stack with answers in all\n".to_owned()
+            }
+            Some(ratio) => format!(
+                "above 1: it takes longer than {}; in brackets the interval of 95 % by bootstrap over rounds\n",
+                ratio.baseline.name()
+            ),
         };
         text
     }

@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args};
 
 use crate::{
     flight::FLIGHT_MAX,
-    probe::{Kind, datagram::HeaderOptions},
+    probe::{Kind, datagram::HeaderOptions, link::FrameDriver},
     report::Limit,
     session::{Pacing, Plan},
     target::Family,
@@ -44,6 +44,7 @@ const COUNT_MAX: u64 = 1 << 40;
   shunt ping --stages --spin --compare engine,inline,kernel --json > stages.json
   shunt path diff stages --with stages.json          beside what the papers measured
   shunt ping --raw --burst 64 --count 20000          frames between two hosts of this machine
+  shunt ping --raw --compare kernel,af_packet,af_xdp frames by a packet socket, and by Shunt's drivers
   shunt ping 10.0.0.5 --save runs.json --label before  then: shunt compare runs.json
   shunt ping 02:00:00:00:00:01 --raw --nic eth0      frames, against `shunt echo --raw` there
   shunt ping --raw --nic eth1,eth2 --burst 32        frames from one port of this host to another
@@ -80,6 +81,9 @@ pub struct Arguments {
         requires = "raw"
     )]
     pub nic: Vec<String>,
+    /// With --raw: by this driver of Shunt in this program, in place of a packet socket of the kernel.
+    #[arg(long, value_enum, requires = "raw", conflicts_with = "compare")]
+    pub driver: Option<FrameDriver>,
     /// IPv4 only.
     #[arg(short = '4', conflicts_with = "v6")]
     v4: bool,
@@ -122,7 +126,8 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["tcp", "connect", "raw", "samples", "graph", "limit", "max_loss"])]
     pub hops: bool,
     /// The same over several stacks in one run, with ratios to the first one. With HOST this end's stack changes;
-    /// without, both ends of two hosts of this machine (shunt lab).
+    /// without, both ends of two hosts of this machine (shunt lab). Frames of --raw have no stack: there it is the kernel's packet
+    /// socket and Shunt's drivers.
     #[arg(long, group = "turns", value_enum, value_delimiter = ',', value_name = "STACKS", num_args = 1..,
           conflicts_with_all = ["sizes", "hops", "samples", "graph", "stack"])]
     pub compare: Vec<Mode>,
@@ -323,11 +328,7 @@ impl Arguments {
             "--max-loss: {} is no percentage",
             self.max_loss
         );
-        let has_header = !matches!(self.kind(), Kind::Raw);
-        ensure!(
-            has_header || (self.ttl.is_none() && !self.df),
-            "--ttl and --df are of IP: frames of --raw have none"
-        );
+        self.check_frames()?;
         if self.compare.len() == 1 && !self.stages {
             bail!("--compare: one stack is no comparison: --compare kernel,inline");
         }
@@ -339,6 +340,35 @@ impl Arguments {
             ensure!(
                 !self.v6,
                 "-6: the two hosts of this machine are asked over IPv4; give a HOST"
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks what frames have and packets have not, and the other way round.
+    fn check_frames(&self) -> anyhow::Result<()> {
+        let is_raw = self.kind() == Kind::Raw;
+        ensure!(
+            !is_raw || (self.ttl.is_none() && !self.df),
+            "--ttl and --df are of IP: frames of --raw have none"
+        );
+        // Beside another kind of the group clap does not ask for --raw.
+        ensure!(
+            is_raw || (self.driver.is_none() && self.nic.is_empty()),
+            "--driver and --nic are of frames: add --raw"
+        );
+        for mode in &self.compare {
+            ensure!(
+                !is_raw || *mode == Mode::Kernel || mode.frame_driver().is_some(),
+                "--compare: frames of --raw pass no stack, so there is nothing for {} to serve: compare kernel (a packet socket, a \
+                 call for each frame), af_packet and af_xdp (Shunt's drivers)",
+                mode.name()
+            );
+            ensure!(
+                is_raw || mode.frame_driver().is_none(),
+                "--compare: {} is a way of frames: add --raw; a stack's driver is named by --run '--driver {} …'",
+                mode.name(),
+                mode.name()
             );
         }
         Ok(())

@@ -94,11 +94,7 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
             break;
         }
     }
-    if arguments.json {
-        output::print_json(&path)?;
-    } else {
-        output::print(&path.text())?;
-    }
+    output::print_result(arguments.json, &path, || path.text())?;
     Ok(status(!path.reached))
 }
 

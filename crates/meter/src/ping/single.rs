@@ -8,7 +8,7 @@ use super::{Arguments, status};
 use crate::{
     clock::Clock,
     measure::{self, Request, Way},
-    probe::Kind,
+    probe::{Kind, frames::FrameWay},
     report::{Report, csv, html},
     saved,
     session::{SAMPLES_MAX, Sample},
@@ -105,21 +105,22 @@ fn way(arguments: &Arguments) -> anyhow::Result<Way> {
     let back = arguments
         .nic
         .get(1)
-        .map(|name| target::port(name))
+        .map(|name| Ok::<_, anyhow::Error>((name.clone(), target::port(name)?)))
         .transpose()?;
-    let to = match (&arguments.target, back) {
+    let to = match (&arguments.target, &back) {
         (Some(target), _) => target::hardware_address(target)?,
-        (None, Some(port)) => port.address,
+        (None, Some((_, port))) => port.address,
         (None, None) => anyhow::bail!(
             "--raw: whom to measure is missing: an Ethernet address, or a second interface"
         ),
     };
-    Ok(Way::Frames {
+    Ok(Way::Frames(FrameWay {
         interface: interface.clone(),
         from,
         to,
         back,
-    })
+        driver: arguments.driver,
+    }))
 }
 
 /// Whose stack this process uses, as far as it can know.
@@ -134,7 +135,10 @@ fn stack(arguments: &Arguments) -> String {
         (None, Some(_)) if matches!(arguments.kind(), Kind::Udp | Kind::Tcp | Kind::Connect) => {
             "a preloaded stack".to_owned()
         }
-        _ => "the kernel".to_owned(),
+        _ => match arguments.driver {
+            Some(driver) => format!("Shunt's driver {}", driver.name()),
+            None => "the kernel".to_owned(),
+        },
     }
 }
 

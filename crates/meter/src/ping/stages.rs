@@ -113,11 +113,7 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
     let mut environment = report.environment.lines();
     environment.push(hardware_stamps(&report));
     let report = StagesReport::new(report.subject(), found, environment);
-    if arguments.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.text())?;
-    }
+    output::print_result(arguments.json, &report, || report.text())?;
     Ok(status(!do_add_up))
 }
 
@@ -187,7 +183,9 @@ impl Collected {
                 Watch::of_connections(port),
                 "the inside of the kernel's TCP",
             ),
-            Mode::Engine | Mode::Inline => (Watch::of_devices(), "when a packet leaves"),
+            Mode::Engine | Mode::Inline | Mode::AfPacket | Mode::AfXdp => {
+                (Watch::of_devices(), "when a packet leaves")
+            }
         };
         match watch {
             Ok(watch) => Some(watch),

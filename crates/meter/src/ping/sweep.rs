@@ -86,11 +86,7 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
         }),
         sizes,
     };
-    if arguments.json {
-        output::print_json(&sweep)?;
-    } else {
-        output::print(&sweep.text())?;
-    }
+    output::print_result(arguments.json, &sweep, || sweep.text())?;
     Ok(status(sweep.sizes.iter().any(Report::is_failure)))
 }
 

@@ -17,6 +17,8 @@ pub struct Config {
     pub alone: bool,
     /// Receive what is claimed of the kernel's addresses, whatever `addresses` says.
     pub sharing: Option<Arc<Sharing>>,
+    /// Receive frames of this EtherType alone, whatever `addresses` and `sharing` say.
+    pub ether_type: Option<u16>,
     /// Bytes per ring frame, a multiple of the page size or a power of two; longer frames take a system
     /// call each. `None`: what the interface's largest merged packet takes.
     pub frame_bytes: Option<u32>,
@@ -35,6 +37,7 @@ impl Config {
             addresses: None,
             alone: false,
             sharing: None,
+            ether_type: None,
             frame_bytes: None,
             frame_count: None,
             relocate_fd: core::convert::identity,

@@ -34,6 +34,19 @@ const IPV6_DESTINATION_AT: u32 = 14 + 24;
 /// A program that accepts no frame.
 pub(super) const NOTHING: [Instruction; 1] = [plain(RETURN, REJECT)];
 
+/// A program that accepts frames of one EtherType, without a VLAN tag.
+pub(super) fn for_ether_type(ether_type: u16) -> [Instruction; 7] {
+    [
+        plain(LOAD_WORD, VLAN_TAG_PRESENT),
+        if_equal(0, 1, 0),
+        plain(RETURN, REJECT),
+        plain(LOAD_HALF, ETHERTYPE_AT),
+        if_equal(u32::from(ether_type), 0, 1),
+        plain(RETURN, ACCEPT),
+        plain(RETURN, REJECT),
+    ]
+}
+
 /// Why no program can be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -231,6 +244,18 @@ mod tests {
             let accepted = run(&program, &frame, tagged) == u32::MAX;
             prop_assert_eq!(accepted, !tagged && oracle(&frame, &addresses));
         }
+    }
+
+    #[test]
+    fn frames_of_one_ether_type_pass_and_no_others() {
+        let program = for_ether_type(0x88b5);
+        let mut frame = [0_u8; 60];
+        frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+        assert_eq!(run(&program, &frame, false), u32::MAX);
+        assert_eq!(run(&program, &frame, true), 0, "a frame with a tag");
+        assert_eq!(run(&program, &frame[..13], false), 0, "a cut frame");
+        frame[13] = 0xb6;
+        assert_eq!(run(&program, &frame, false), 0);
     }
 
     #[test]

@@ -208,12 +208,19 @@ impl AfPacket {
     }
 
     fn filter(&self, config: &Config) -> Result<(), OpenError> {
-        match &config.sharing {
-            Some(sharing) => {
+        match (config.ether_type, &config.sharing) {
+            (Some(ether_type), _) => {
+                let program = filter::for_ether_type(ether_type);
+                let attached = bpf::classic::attach(self.socket.as_fd(), &program);
+                attached.map_err(self.failed("attaching the filter of one EtherType"))
+            }
+            (None, Some(sharing)) => {
                 let admitted = sharing.admit_to(self.socket.as_fd());
                 admitted.map_err(self.failed("attaching the filter of what is claimed"))
             }
-            None => set_addresses(&self.socket, &self.interface, config.addresses.as_deref()),
+            (None, None) => {
+                set_addresses(&self.socket, &self.interface, config.addresses.as_deref())
+            }
         }
     }
 

@@ -59,6 +59,10 @@ pub struct Config {
     pub addresses: Option<Vec<IpAddr>>,
     /// Receive what is claimed of the kernel's addresses, whatever `addresses` says.
     pub sharing: Option<Arc<Sharing>>,
+    /// Receive frames of this EtherType alone, whatever `addresses` and `sharing` say; everything else stays the kernel's.
+    pub ether_type: Option<u16>,
+    /// Received frames say when the XDP program saw them, which costs each a read of the clock.
+    pub stamps: bool,
     /// How frames get from the interface to us.
     pub mode: Mode,
     /// Pieces of 4 KiB to receive into, for each queue; a power of two.
@@ -77,6 +81,8 @@ impl Config {
             interface: interface.into(),
             addresses: None,
             sharing: None,
+            ether_type: None,
+            stamps: false,
             mode: Mode::default(),
             // 64 KiB in flight take 17 pieces: a hundred large segments, or 2048 frames.
             receiving: 2048,

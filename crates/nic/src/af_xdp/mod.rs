@@ -19,6 +19,7 @@ mod queue;
 mod ring;
 mod rx;
 mod stall;
+mod stamps;
 mod sys;
 mod tx;
 
@@ -134,12 +135,17 @@ impl AfXdp {
         }
         let sockets = Map::create(MapKind::Sockets, "shunt_sockets", 4, 4, count)?;
         let station = link.hardware_address.0;
-        let whose = match (&config.sharing, &config.addresses) {
-            (Some(sharing), _) => Whose::Claimed(sharing.tables(), station),
-            (None, Some(addresses)) => Whose::Of(addresses),
-            (None, None) => Whose::Anybodys,
+        let whose = match (config.ether_type, &config.sharing, &config.addresses) {
+            (Some(ether_type), ..) => Whose::Typed(ether_type),
+            (None, Some(sharing), _) => Whose::Claimed(sharing.tables(), station),
+            (None, None, Some(addresses)) => Whose::Of(addresses),
+            (None, None, None) => Whose::Anybodys,
         };
-        let taken = program::Taken { whose, cores };
+        let taken = program::Taken {
+            whose,
+            cores,
+            stamps: config.stamps,
+        };
         let instructions = program::assemble(&taken, &sockets)
             .map_err(|error| failed("assembling the XDP program")(io::Error::other(error)))?;
         let kind = ProgramKind::Xdp { fragments: true };
@@ -233,6 +239,7 @@ fn packet_config(config: &Config) -> af_packet::Config {
     af_packet::Config {
         addresses: config.addresses.clone(),
         sharing: config.sharing.clone(),
+        ether_type: config.ether_type,
         relocate_fd: config.relocate_fd,
         ..af_packet::Config::new(&config.interface)
     }
@@ -251,6 +258,7 @@ fn open_queue(config: &Config, link: &Interface, queue: u32) -> Result<Queue, Op
         sending: config.sending,
         flags: config.mode.bind_flags(),
         relocate_fd: config.relocate_fd,
+        stamps: config.stamps,
     };
     let interface = config.interface.clone();
     Queue::open(&wanted).map_err(|(call, source)| match source.raw_os_error() {

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 use crate::af_packet::steering::Mix;
 use crate::sharing::Tables;
-use bpf::Register::{R1, R2, R3, R4, R5, R6, R7, R8, R9};
+use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use bpf::{
     AssembleError, Assembler, Condition, Helper, Instruction, Label, Map, Operation, Register,
     Width,
@@ -24,6 +24,7 @@ const XDP_PASS: i32 = 2;
 /// `struct xdp_md`.
 const DATA: i16 = 0;
 const DATA_END: i16 = 4;
+const DATA_META: i16 = 8;
 const RX_QUEUE_INDEX: i16 = 16;
 
 const ETHERNET_LEN: i16 = 14;
@@ -55,6 +56,8 @@ pub(super) enum Whose<'a> {
     Of(&'a [IpAddr]),
     /// What is claimed, in frames for this station.
     Claimed(&'a Tables, [u8; 6]),
+    /// Frames of this EtherType.
+    Typed(u16),
 }
 
 /// Which frames the program takes.
@@ -64,7 +67,14 @@ pub(super) struct Taken<'a> {
     pub whose: Whose<'a>,
     /// With several cores: how many, and the hash.
     pub cores: Option<(u16, Mix)>,
+    /// Each frame that is taken has the time before it: see [`STAMP_BYTES`].
+    pub stamps: bool,
 }
+
+/// What stands before a stamped frame: a number by which it is known, then CLOCK_MONOTONIC in nanoseconds when the program saw it. The
+/// kernel copies what a program leaves before a frame into the UMEM, see `Documentation/networking/xdp-rx-metadata.rst`.
+pub(super) const STAMP_BYTES: u8 = 16;
+pub(super) const STAMP: u64 = 0x7368_756e_745f_7470;
 
 /// A number of 16 bits as it lies in a packet, loaded by this machine.
 fn in_network_order(number: u16) -> i32 {
@@ -87,8 +97,11 @@ fn assemble_with(
 ) -> Result<Vec<Instruction>, AssembleError> {
     let addresses = match taken.whose {
         Whose::Of(addresses) => Some(addresses),
-        Whose::Anybodys | Whose::Claimed(..) => None,
+        Whose::Anybodys | Whose::Claimed(..) | Whose::Typed(_) => None,
     };
+    if let Whose::Typed(ether_type) = taken.whose {
+        return typed(ether_type, taken, sockets, absent);
+    }
     // The verifier refuses code that nothing leads to.
     let is_any = |family: fn(&IpAddr) -> bool| {
         addresses.is_none_or(|addresses| addresses.iter().any(family))
@@ -150,6 +163,35 @@ fn assemble_with(
     program.finish()
 }
 
+/// The program that looks at nothing but the EtherType. What has one of no protocol of IP belongs to whichever core has its queue.
+fn typed(
+    ether_type: u16,
+    taken: &Taken<'_>,
+    sockets: &Map,
+    absent: i32,
+) -> Result<Vec<Instruction>, AssembleError> {
+    let mut program = Assembler::new();
+    let [pass, first] = [(); 2].map(|()| program.label());
+    program
+        .alu(Operation::Move, R6, R1)
+        .load(Width::Word, R2, R6, DATA)
+        .load(Width::Word, R3, R6, DATA_END);
+    needs(&mut program, ETHERNET_LEN, pass);
+    program.load(Width::Half, R5, R2, ETHERTYPE_AT).jump_if(
+        Condition::NotEqual,
+        R5,
+        in_network_order(ether_type),
+        pass,
+    );
+    let taken = Taken {
+        cores: None,
+        ..*taken
+    };
+    into_socket(&mut program, &taken, sockets, absent, [first, pass]);
+    program.place(pass).exit_with(XDP_PASS);
+    program.finish()
+}
+
 /// Gives the frame to the socket of its queue, if that is its core's.
 fn into_socket(
     program: &mut Assembler,
@@ -162,12 +204,37 @@ fn into_socket(
         Some((cores, mix)) => only_own_queue(program, *cores, mix, [first, pass]),
         None => _ = program.place(first),
     }
+    if taken.stamps {
+        stamp(program);
+    }
     program
         .load(Width::Word, R2, R6, RX_QUEUE_INDEX)
         .load_map(R1, sockets)
         .alu(Operation::Move, R3, absent)
         .call(Helper::RedirectMap)
         .exit();
+}
+
+/// Puts the time before the frame, where there is a place.
+fn stamp(program: &mut Assembler) {
+    let without = program.label();
+    let bytes = i32::from(STAMP_BYTES);
+    program
+        .alu(Operation::Move, R1, R6)
+        .alu(Operation::Move, R2, -bytes)
+        .call(Helper::AdjustMeta)
+        .jump_if(Condition::NotEqual, R0, 0, without)
+        .call(Helper::MonotonicTime)
+        .alu(Operation::Move, R8, R0)
+        .load(Width::Word, R2, R6, DATA_META)
+        .load(Width::Word, R3, R6, DATA)
+        .alu(Operation::Move, R4, R2)
+        .alu(Operation::Add, R4, bytes)
+        .jump_if(Condition::Greater, R4, R3, without)
+        .load_wide(R5, STAMP)
+        .store(Width::Double, R2, 0, R5)
+        .store(Width::Double, R2, 8, R8)
+        .place(without);
 }
 
 /// Passes frames that end before `len`: R2 is the start, R3 the end.

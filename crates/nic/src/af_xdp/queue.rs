@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::frames::Chunks;
 use super::ring::Broken;
+use super::stamps::Stamps;
 use super::sys::{self, CHUNK_BYTES, Rings, Umem};
 use crate::driver::MAX_FRAME_BYTES;
 
@@ -31,6 +32,8 @@ pub(super) struct Wanted {
     /// Flags of bind(2), beside `XDP_USE_SG`, without which frames of several pieces vanish.
     pub flags: u16,
     pub relocate_fd: fn(OwnedFd) -> OwnedFd,
+    /// The time stands before each frame.
+    pub stamps: bool,
 }
 
 /// What is being put together.
@@ -53,6 +56,9 @@ pub(super) struct Queue {
     socket: OwnedFd,
     gathered: Vec<u8>,
     gathering: Gathering,
+    /// When what is being put together arrived.
+    gathered_at_ns: Option<u64>,
+    stamps: Option<Stamps>,
     /// Pieces of a frame that is sent.
     pub pieces_max: usize,
     /// The device sends by itself, a little later, what the kernel was told of once.
@@ -92,6 +98,8 @@ impl Queue {
             socket,
             gathered: Vec::new(),
             gathering: Gathering::Nothing,
+            gathered_at_ns: None,
+            stamps: wanted.stamps.then(Stamps::new),
             pieces_max,
             is_zero_copy: wanted.flags & libc::XDP_ZEROCOPY != 0,
             is_unkicked: false,
@@ -113,11 +121,12 @@ impl Queue {
         Ok(self.rings.rx.available()? > 0)
     }
 
-    /// Hands up to `budget` frames to `sink`; returns how many entries it looked at.
+    /// Hands up to `budget` frames to `sink`, with the time of their arrival where that is asked for; returns how many entries it
+    /// looked at.
     pub(super) fn receive(
         &mut self,
         budget: usize,
-        sink: &mut dyn FnMut(&[u8]),
+        sink: &mut dyn FnMut(&[u8], Option<u64>),
     ) -> Result<usize, Broken> {
         if self.rings.rx.available()? == 0 {
             return Ok(0);
@@ -134,20 +143,25 @@ impl Queue {
                 continue;
             };
             let len = usize::try_from(entry.len).unwrap_or(0);
+            let stamp = self.stamps.as_ref();
+            let arrived_at_ns = stamp.and_then(|stamps| stamps.take(&mut self.umem, entry.addr));
             // `received` has checked that it lies inside.
             let bytes = self.umem.bytes(entry.addr, len).unwrap_or_default();
             match self.gathering {
                 Gathering::Nothing if is_last => {
-                    sink(bytes);
+                    sink(bytes, arrived_at_ns);
                     frames += 1;
                 }
                 Gathering::Nothing | Gathering::Pieces
                     if self.gathered.len() + len <= MAX_FRAME_BYTES =>
                 {
+                    if self.gathering == Gathering::Nothing {
+                        self.gathered_at_ns = arrived_at_ns;
+                    }
                     self.gathered.extend_from_slice(bytes);
                     self.gathering = Gathering::Pieces;
                     if is_last {
-                        sink(&self.gathered);
+                        sink(&self.gathered, self.gathered_at_ns);
                         frames += 1;
                         self.gathered.clear();
                         self.gathering = Gathering::Nothing;

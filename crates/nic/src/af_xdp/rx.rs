@@ -29,7 +29,7 @@ impl AfXdp {
             .saturating_add(ethernet::Header::LEN);
         for queue in queues {
             let left = budget.saturating_sub(received);
-            let seen = queue.receive(left, &mut |bytes| {
+            let seen = queue.receive(left, &mut |bytes, arrived_at_ns| {
                 let segment_size = checksum::segment_size(bytes, caps.mtu);
                 if bytes.len() > longest && segment_size.is_none() {
                     // Datagrams that were never cut, and nothing says where.
@@ -48,7 +48,7 @@ impl AfXdp {
                     bytes,
                     checksum,
                     segment_size,
-                    arrived_at_ns: None,
+                    arrived_at_ns,
                 });
             });
             seen.map_err(broken)?;

@@ -433,3 +433,43 @@ fn who_sleeps_after_a_busy_time_is_woken() {
         receive(&mut right, is_tcp);
     }
 }
+
+#[test]
+fn where_it_is_asked_for_each_frame_says_when_it_arrived() {
+    let Some([left, right]) = veth("where_it_is_asked_for_each_frame_says_when_it_arrived") else {
+        return;
+    };
+    let now_ns = || {
+        let since = std::time::UNIX_EPOCH.elapsed().unwrap();
+        u64::try_from(since.as_nanos()).unwrap()
+    };
+    // A frame in one piece, and in generic mode one in several.
+    let cases = [
+        (Mode::Generic, true, 100),
+        (Mode::Generic, true, 20 * 1024),
+        (Mode::Generic, false, 100),
+        (Mode::Native, true, 100),
+    ];
+    for (mode, stamps, length) in cases {
+        let mut left = open(&left, &config(mode));
+        let stamped = Config {
+            stamps,
+            ..config(mode)
+        };
+        let mut right = open(&right, &stamped);
+        let payload = pattern(length);
+        let headers = headers(&left, &right, payload.len());
+        let frame = support::tcp_frame(&headers, &payload, Some(1460));
+        let before_ns = now_ns();
+        assert_eq!(left.tx_burst(&[frame]).unwrap(), 1, "{mode:?}");
+        left.flush_tx().unwrap();
+        let arrived = receive(&mut right, is_tcp).arrived_at_ns;
+        assert_eq!(arrived.is_some(), stamps, "{mode:?}");
+        if let Some(at_ns) = arrived {
+            // The clocks were compared once, to less than a microsecond; one may have been set right since.
+            let slack_ns = 100_000;
+            let range = before_ns - slack_ns..now_ns() + slack_ns;
+            assert!(range.contains(&at_ns), "{mode:?}: {at_ns} in {range:?}");
+        }
+    }
+}

@@ -142,6 +142,7 @@ pub struct Received {
     pub bytes: Vec<u8>,
     pub checksum: RxChecksum,
     pub segment_size: Option<u16>,
+    pub arrived_at_ns: Option<u64>,
 }
 
 /// Sleeps on the driver until a frame for which `wanted` holds; ten seconds at most.
@@ -160,6 +161,7 @@ pub fn receive(driver: &mut impl Driver, wanted: impl Fn(&[u8]) -> bool) -> Rece
                     bytes: frame.bytes.to_vec(),
                     checksum: frame.checksum,
                     segment_size: frame.segment_size,
+                    arrived_at_ns: frame.arrived_at_ns,
                 });
             })
             .unwrap();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sim::plan::{Costs, Preset, Source};
+use sim::plan::{Costs, Preset, Source, Trial};
 
 /// The preset as TOML; every value with its source.
 pub fn to_toml(preset: &Preset) -> String {
@@ -41,6 +41,18 @@ pub fn to_toml(preset: &Preset) -> String {
                 quoted(&value.how)
             );
         }
+        if !costs.trials.is_empty() {
+            text += "# By number of clients: how much longer trials took between two answers than these costs make it, and how far\n\
+                     # they were off with that.\n";
+            let trial = |of: &Trial| {
+                format!(
+                    "  {{ clients = {}, more_ns = {:?}, off = {:?} }},\n",
+                    of.clients, of.more_ns, of.off
+                )
+            };
+            let trials: String = costs.trials.iter().map(trial).collect();
+            let _ = writeln!(text, "trials = [\n{trials}]");
+        }
     }
     text
 }
@@ -68,8 +80,20 @@ mod tests {
 
     #[test]
     fn a_written_preset_reads_as_it_was() {
-        let preset = Preset::shipped();
+        let mut preset = Preset::shipped();
         assert_eq!(Preset::parse(&to_toml(&preset)).unwrap(), preset);
+        let trial = |clients, more_ns| Trial {
+            clients,
+            more_ns,
+            off: 0.031,
+        };
+        let inline = preset.stacks.get_mut("inline").unwrap();
+        inline.trials = vec![trial(1, -4200.0), trial(8, 310.0)];
+        assert_eq!(Preset::parse(&to_toml(&preset)).unwrap(), preset);
+        let inline = preset.stacks.get_mut("inline").unwrap();
+        inline.trials.reverse();
+        let said = Preset::parse(&to_toml(&preset)).unwrap_err().to_string();
+        assert!(said.contains("inline.trials"), "{said}");
     }
 
     #[test]

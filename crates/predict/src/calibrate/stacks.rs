@@ -66,7 +66,8 @@ const BUSY: f64 = 0.93;
 /// What was seen of a stack.
 #[derive(Debug)]
 pub struct Found {
-    seen: Vec<(Work, usize, Seen)>,
+    /// What was asked, over how many connections, and what was seen.
+    pub seen: Vec<(Work, usize, Seen)>,
     device_ns: Vec<f64>,
 }
 
@@ -267,7 +268,7 @@ impl Fitted {
     }
 
     /// What clients of this stack cost.
-    fn client(&self) -> Client {
+    pub fn client(&self) -> Client {
         let [request_ns, turn_ns, sleep_ns, _, byte_ns] = self.client.costs_ns;
         Client {
             request_ns,

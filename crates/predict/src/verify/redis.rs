@@ -9,7 +9,8 @@ use load::trial::{Say, Server, Stack, Testbed};
 use observe::observe;
 use sim::plan::{Preset, Workload};
 
-use super::{Extra, Row, crowded, measured, one_thread, predicted};
+use super::{Extra, Row, measured, predicted, runs, unknown};
+use crate::calibrate::trials::one_thread;
 
 const PORT: u16 = 6379;
 /// Clients while redis is recorded, and how long.
@@ -85,13 +86,14 @@ pub fn measure(
         for load in &LOADS {
             let clients = load.clients;
             say.say(&format!("{}, {stack}, {clients} clients", load.workload));
-            let measured = measured(testbed, &running, || {
-                benchmark(testbed, &client, &running, load)
-            })?;
-            let prediction = match load.not_known.or_else(|| crowded(testbed, stack, clients)) {
+            let why = load.not_known.map(str::to_owned);
+            let prediction = match why.or_else(|| unknown(testbed, preset, stack, clients)) {
                 Some(why) => Err(why),
                 None => Ok(predicted(&workload, preset, extra, stack, clients)?),
             };
+            let measured = measured(testbed, &running, runs(&prediction), || {
+                benchmark(testbed, &client, &running, load)
+            })?;
             let what = (load.workload, stack, clients);
             rows.push(Row::new(what, prediction, measured, clients > 1));
         }

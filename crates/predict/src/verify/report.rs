@@ -3,18 +3,22 @@
 use load::trial::quiet::OTHERS;
 use sim::{plan::Preset, report::document::Document};
 
-use super::{BOUND, Row};
+use super::{
+    BOUND, Row,
+    judge::{Verdict, width},
+};
 
 /// Predictions beside measurements.
-pub fn of(rows: &[Row], preset: &Preset, idle_held: bool, missing: Option<String>) -> Document {
+pub fn of(rows: &[Row], preset: &Preset, idle_held: bool, missing: &[String]) -> Document {
     let mut d = Document::new("The planner's predictions beside measurements");
     d.text(format!(
         "On {}. Clients of one host wait for each answer of a server on the other; both share this machine. \
-         Processors are {} from deep idle states, for every stack alike. Measured: medians of {} runs, with \
-         the distance from least to most as a part of the median.",
+         Processors are {} from deep idle states, for every stack alike. Measured: medians of {} runs ({} where \
+         nothing is predicted), and how far apart the values are between which the median lies with 95 %, as a part of it.",
         preset.machine,
         if idle_held { "kept" } else { "not kept" },
-        super::RUNS
+        super::RUNS,
+        super::RUNS_UNKNOWN
     ));
     let headings = [
         "workload",
@@ -22,27 +26,30 @@ pub fn of(rows: &[Row], preset: &Preset, idle_held: bool, missing: Option<String
         "clients",
         "predicted/s",
         "measured/s",
-        "spread",
+        "known to",
         "error",
         "predicted µs",
         "measured µs",
-        "spread",
+        "known to",
         "error",
         "",
     ];
     d.table(headings, rows.iter().map(cells).collect());
     d.text(format!(
         "Bound: {:.0} % of the capacity (marked *: the server is as busy as it can be) and of the mean response time. Of what \
-         the model does not know it predicts nothing.",
+         the model does not know it predicts nothing, and a measurement that is known less well than the bound can neither hold \
+         nor miss it, unless the prediction is outside of the bound around all that the measurement allows.",
         100.0 * BOUND
     ));
+    d.text(tally(rows));
     d.list(unknown(rows));
     d.text(
         "The own server's mean is measured per exchange. redis's is clients over rate (Little's law), because \
          redis-benchmark starts its clock when it writes and leaves out what waits inside it.",
     );
+    trials(&mut d, preset);
     parts(&mut d, rows);
-    let missed = rows.iter().filter(|row| !row.holds());
+    let missed = rows.iter().filter(|row| row.verdict() == Verdict::Missed);
     d.list(missed.filter_map(|row| {
         let [rate, mean] = row.errors()?.map(|error| 100.0 * error);
         Some(format!(
@@ -69,17 +76,28 @@ pub fn of(rows: &[Row], preset: &Preset, idle_held: bool, missing: Option<String
             100.0 * OTHERS
         )
     }));
-    if let Some(why) = missing {
-        d.text(format!("Not compared: {why}."));
-    }
+    d.list(missing.iter().map(|why| format!("Not compared: {why}.")));
     d
 }
 
-/// Why rows have no prediction, each reason once.
+/// How many rows say what.
+fn tally(rows: &[Row]) -> String {
+    let verdicts: Vec<Verdict> = rows.iter().map(Row::verdict).collect();
+    let count = |name: &str| verdicts.iter().filter(|of| of.name() == name).count();
+    let [holds, missed, unknown] = ["holds", "MISSED", "not known"].map(count);
+    format!(
+        "Of {} rows {holds} hold, {missed} miss the bound, {unknown} are not known.",
+        rows.len()
+    )
+}
+
+/// Why nothing is known of rows, each reason once.
 fn unknown(rows: &[Row]) -> Vec<String> {
-    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
     for row in rows {
-        let Some(why) = row.not_known else { continue };
+        let Verdict::NotKnown(why) = row.verdict() else {
+            continue;
+        };
         let name = format!("{} on {} with {}", row.workload, row.stack, row.clients);
         match reasons.iter_mut().find(|(reason, _)| *reason == why) {
             Some((_, names)) => names.push(name),
@@ -87,12 +105,34 @@ fn unknown(rows: &[Row]) -> Vec<String> {
         }
     }
     let line =
-        |(why, names): (&str, Vec<String>)| format!("Not known: {}: {why}.", names.join("; "));
+        |(why, names): (String, Vec<String>)| format!("Not known: {}: {why}.", names.join("; "));
     reasons.into_iter().map(line).collect()
+}
+
+/// How the model does with what it was fitted to.
+fn trials(d: &mut Document, preset: &Preset) {
+    let lines = preset.stacks.iter().flat_map(|(name, costs)| {
+        costs.trials.iter().map(move |trial| {
+            vec![
+                name.clone(),
+                trial.clients.to_string(),
+                format!("{:+.0}", trial.more_ns),
+                format!("{:.0} %", 100.0 * trial.off),
+            ]
+        })
+    });
+    d.heading("The calibration's own trials beside the model that was fitted to them");
+    d.table(
+        ["stack", "clients", "between answers, ns", "off with that"],
+        lines.collect(),
+    );
 }
 
 /// What each prediction is made of.
 fn parts(d: &mut Document, rows: &[Row]) {
+    if rows.iter().all(|row| row.predicted.is_none()) {
+        return;
+    }
     d.heading("What the predictions are made of, per request");
     let line = |row: &Row| {
         let work = row.predicted?.work;
@@ -102,6 +142,7 @@ fn parts(d: &mut Document, rows: &[Row]) {
             work.device_ns,
             work.client_ns,
             work.latency_ns,
+            work.more_ns,
         ];
         let times = [work.server_turns, work.client_turns, work.client_sleeps];
         let mut line = vec![
@@ -122,13 +163,15 @@ fn parts(d: &mut Document, rows: &[Row]) {
         "engine ns",
         "client ns",
         "waits alone ns",
+        "trials say ns",
         "server's turns",
         "client's turns",
         "client's sleeps",
     ];
     d.table(headings, rows.iter().filter_map(line).collect());
     d.text(
-        "A turn: somebody comes back from waiting and takes all that has come. Beyond its application redis's \
+        "A turn: somebody comes back from waiting and takes all that has come. Trials say: what the calibration's own trials with as \
+         many clients took more, or less, between two answers than these costs make it. Beyond its application redis's \
          row has what the kernel's recording took more than the model's server and clients would have.",
     );
 }
@@ -146,11 +189,7 @@ fn cells(row: &Row) -> Vec<String> {
         ],
         None => ["-".to_owned(), "-".to_owned()],
     };
-    let verdict = match (row.not_known, row.holds()) {
-        (Some(_), _) => "not known",
-        (None, true) => "holds",
-        (None, false) => "MISSED",
-    };
+    let verdict = row.verdict().name();
     let mark = if row.saturated { " *" } else { "" };
     vec![
         row.workload.to_owned(),
@@ -158,11 +197,11 @@ fn cells(row: &Row) -> Vec<String> {
         format!("{}{mark}", row.clients),
         rate,
         format!("{:.0}", row.rate_per_s.median),
-        percent(row.rate_per_s.spread()),
+        percent(width(&row.rate_per_s)),
         rate_error,
         mean,
         format!("{:.1}", row.mean_us.median),
-        percent(row.mean_us.spread()),
+        percent(width(&row.mean_us)),
         mean_error,
         verdict.to_owned(),
     ]
@@ -193,6 +232,7 @@ mod tests {
                     device_ns: 0.0,
                     client_ns: 2000.0,
                     latency_ns: 4000.0,
+                    more_ns: -1000.0,
                     server_turns: 0.1,
                     client_turns: 0.9,
                     client_sleeps: 0.5,
@@ -208,25 +248,23 @@ mod tests {
 
     #[test]
     fn a_prediction_beyond_its_bound_is_said_to_have_missed() {
-        assert!(row(true, 109_000.0, 320.0).holds());
-        assert!(!row(true, 130_000.0, 320.0).holds());
-        assert!(
-            row(false, 130_000.0, 320.0).holds(),
-            "no capacity without saturation"
-        );
-        assert!(!row(false, 100_000.0, 500.0).holds());
+        let verdict = |row: Row| row.verdict();
+        assert_eq!(verdict(row(true, 109_000.0, 320.0)), Verdict::Holds);
+        assert_eq!(verdict(row(true, 130_000.0, 320.0)), Verdict::Missed);
+        // No capacity without saturation.
+        assert_eq!(verdict(row(false, 130_000.0, 320.0)), Verdict::Holds);
+        assert_eq!(verdict(row(false, 100_000.0, 500.0)), Verdict::Missed);
         let unknown = Row {
             predicted: None,
-            not_known: Some("nobody looked"),
+            not_known: Some("nobody looked".to_owned()),
             ..row(true, 1.0, 1.0)
         };
-        assert!(unknown.holds(), "what is not claimed is not missed");
         let rows = [row(true, 130_000.0, 320.0), unknown];
         let text = of(
             &rows,
             &Preset::shipped(),
             true,
-            Some("redis is missing".to_owned()),
+            &["redis is missing".to_owned()],
         );
         let text = text.to_text();
         assert!(text.contains("-23 %") && text.contains("MISSED"), "{text}");
@@ -236,6 +274,37 @@ mod tests {
         );
         let said = "Not known: own server on kernel with 32: nobody looked.";
         assert!(text.contains(said) && text.contains("not known"), "{text}");
+        assert!(
+            text.contains("Of 2 rows 0 hold, 1 miss the bound, 1 are not known."),
+            "{text}"
+        );
         assert!(text.contains("Not compared: redis is missing."));
+    }
+
+    #[test]
+    fn runs_that_are_further_apart_than_the_bound_hide_no_miss_and_make_no_hold() {
+        // The mean is predicted to be 320 µs.
+        let measured = |runs: &[f64]| Row {
+            mean_us: Summary::of(runs).unwrap(),
+            ..row(false, 100_000.0, 320.0)
+        };
+        let verdict = |runs: &[f64]| measured(runs).verdict();
+        let near = [
+            315.0, 318.0, 320.0, 322.0, 326.0, 319.0, 321.0, 250.0, 410.0,
+        ];
+        assert_eq!(
+            verdict(&near),
+            Verdict::Holds,
+            "one of each side may be far off"
+        );
+        let Verdict::NotKnown(why) = verdict(&[290.0, 320.0, 350.0]) else {
+            panic!("runs that are 19 % apart told something")
+        };
+        assert!(why.contains("3 runs is known to 19 % of the mean"), "{why}");
+        // Outside of the bound around the median, and within it around the least of the runs.
+        let unsure = verdict(&[350.0, 390.0, 440.0]);
+        assert!(matches!(unsure, Verdict::NotKnown(_)), "{unsure:?}");
+        assert_eq!(verdict(&[400.0, 440.0, 500.0]), Verdict::Missed);
+        assert_eq!(verdict(&[360.0, 362.0, 365.0]), Verdict::Missed);
     }
 }

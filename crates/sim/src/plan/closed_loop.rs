@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Closed, Costs, Where, Workload, closed,
+    Closed, Costs, Where, Workload, closed, trial,
     turns::{Station, circulate},
 };
 use crate::time::as_us;
@@ -42,6 +42,8 @@ pub struct Work {
     pub client_ns: f64,
     /// What a lone request waits for besides work.
     pub latency_ns: f64,
+    /// What trials with so many clients took more between two answers than these costs make it; less where below nothing.
+    pub more_ns: f64,
     /// Times per request that the server comes back from waiting.
     pub server_turns: f64,
     /// Times per request that the client does.
@@ -81,6 +83,8 @@ impl Client {
 
 /// Clients are followed up to this number; beyond, the rate is the capacity.
 const MOST_CLIENTS: usize = 1024;
+/// What trials say shortens no exchange below this part of what the costs make it.
+const LEAST_PART: f64 = 0.5;
 
 /// Predicts clients on the same host as the server, or elsewhere where they take no time.
 ///
@@ -114,7 +118,7 @@ pub fn closed_loop(w: &Workload, costs: &Costs, client: &Client, clients: usize)
             .fold(0.0, |sum, each| sum + each.work_ns)
             * c.core_share
     };
-    ClosedLoop {
+    let alone = ClosedLoop {
         clients,
         rate_per_s: found.per_s,
         mean_us: found.time.mean_ns / 1e3,
@@ -126,10 +130,32 @@ pub fn closed_loop(w: &Workload, costs: &Costs, client: &Client, clients: usize)
             device_ns: sum(devices_from, parties.len()),
             client_ns: sum(0, asking),
             latency_ns: value(costs.latency_ns.as_ref()),
+            more_ns: 0.0,
             server_turns: of(asking, devices_from).iter().map(|each| each.turns).sum(),
             client_turns: of(0, asking).iter().map(|each| each.turns).sum(),
             client_sleeps: of(0, asking).iter().map(|each| each.sleeps).sum(),
         },
+    };
+    alone.as_trials_say(costs)
+}
+
+impl ClosedLoop {
+    /// With what trials with as many requests under way took more or less than these costs make it.
+    fn as_trials_say(mut self, costs: &Costs) -> Self {
+        // Little's law: clients that pause have none under way.
+        let under_way = self.rate_per_s * self.mean_us / 1e6;
+        let Some(trial) = trial::between(&costs.trials, under_way) else {
+            return self;
+        };
+        let between_ns = 1e9 / self.rate_per_s.max(1e-9);
+        let is_ns = (between_ns + trial.more_ns).max(LEAST_PART * between_ns);
+        let factor = is_ns / between_ns;
+        self.work.more_ns = is_ns - between_ns;
+        self.rate_per_s /= factor;
+        self.mean_us *= factor;
+        self.p50_us *= factor;
+        self.p99_us *= factor;
+        self
     }
 }
 
@@ -261,6 +287,28 @@ mod tests {
         near(sum + one.work.latency_ns, 33_000.0);
         near(one.work.server_turns, 1.0);
         near(one.work.client_sleeps, 1.0);
+    }
+
+    #[test]
+    fn what_trials_took_more_is_added_between_answers_and_to_the_mean() {
+        let mut costs = costs("kernel", 6000.0, 20_000.0);
+        let client = Client::of(5000.0);
+        let of = |costs: &Costs, clients| closed_loop(&workload(), costs, &client, clients);
+        let [lone, many] = [1, 200].map(|clients| of(&costs, clients));
+        let trial = |clients, more_ns| crate::plan::Trial {
+            clients,
+            more_ns,
+            off: 0.0,
+        };
+        costs.trials = vec![trial(1, -3000.0), trial(24, 800.0)];
+        let shorter = of(&costs, 1);
+        near(shorter.mean_us, lone.mean_us - 3.0);
+        near(shorter.work.more_ns, -3000.0);
+        let slower = of(&costs, 200);
+        near(1e9 / slower.rate_per_s, 1e9 / many.rate_per_s + 800.0);
+        near(slower.mean_us, 200.0 / slower.rate_per_s * 1e6);
+        costs.trials = vec![trial(1, -1e9)];
+        near(of(&costs, 1).mean_us, LEAST_PART * lone.mean_us);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Client, PlanError};
+use super::{Client, PlanError, Trial};
 
 /// Where a value is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -107,6 +107,9 @@ pub struct Costs {
     /// What it costs the server to wake such a client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_rouse_ns: Option<Value>,
+    /// Clients that wait for answers: what trials said beside these costs, by their number of clients.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trials: Vec<Trial>,
 }
 
 impl Costs {
@@ -238,6 +241,14 @@ impl Preset {
                     let error = PlanError::value(&key, format!("cannot be {}", value.value));
                     return Err(error.in_text(text));
                 }
+            }
+            let mut trials = costs.trials.iter();
+            let is_number = |trial: &Trial| trial.more_ns.is_finite() && trial.off >= 0.0;
+            if !trials.all(is_number) || !costs.trials.is_sorted_by_key(|trial| trial.clients) {
+                let key = format!("{name}.trials");
+                let what =
+                    "are in the order of their clients, with numbers; `off` is not below nothing";
+                return Err(PlanError::value(&key, what).in_text(text));
             }
             if costs.place != Where::Host && costs.device_ns.is_none() {
                 let key = format!("{name}.device_ns");

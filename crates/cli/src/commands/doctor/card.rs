@@ -86,11 +86,7 @@ pub fn is_interface(name: &str) -> bool {
 /// Prints the report.
 pub fn execute(name: &str, is_json: bool) -> anyhow::Result<ExitCode> {
     let report = look(name)?;
-    if is_json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&text(&report))?;
-    }
+    output::print_result(is_json, &report, || text(&report))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -131,11 +131,9 @@ pub fn execute(interface: &str, options: &Options, json: bool) -> anyhow::Result
         ways: ways.collect(),
     };
     let kept = record.keep()?.display().to_string();
-    if json {
-        output::print_json(&report(&record, kept))?;
-    } else {
-        output::print(&text(&record, &kept))?;
-    }
+    output::print_result(json, &report(&record, kept.clone()), || {
+        text(&record, &kept)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

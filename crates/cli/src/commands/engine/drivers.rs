@@ -111,6 +111,7 @@ fn open_af_xdp(
         addresses: Some(addresses(arguments)).filter(|_| sharing.is_none()),
         sharing: claims,
         mode: arguments.xdp_mode,
+        stamps: hostif::stages::is_on(),
         ..af_xdp::Config::new(&arguments.nic)
     };
     let (mix, program) = spread(steering);

@@ -78,12 +78,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let settings = arguments.impairments.change(status.settings)?;
         status = ask(&socket, Some(settings))?;
     }
-    if arguments.json {
-        output::print_json(&status)?;
-    } else {
+    output::print_result(arguments.json, &status, || {
         let hosts: Vec<&str> = lab.hosts().iter().map(|h| h.spec().name.as_str()).collect();
-        output::print(&status.text(&hosts))?;
-    }
+        status.text(&hosts)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

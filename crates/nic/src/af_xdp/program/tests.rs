@@ -90,6 +90,7 @@ fn what_is_for_the_engine_is_taken_and_nothing_else() {
     let taken = Taken {
         whose: Whose::Of(&own),
         cores: None,
+        stamps: false,
     };
     let test = "what_is_for_the_engine_is_taken_and_nothing_else";
     let Some(program) = permitted(test, load(&taken)) else {
@@ -133,6 +134,7 @@ fn two_hundred_addresses_are_not_too_many() {
     let taken = Taken {
         whose: Whose::Of(&own),
         cores: None,
+        stamps: false,
     };
     let Some(program) = permitted("two_hundred_addresses_are_not_too_many", load(&taken)) else {
         return;
@@ -163,6 +165,7 @@ fn a_family_without_addresses_is_left_to_the_kernel_whatever_else_is_asked() {
             let taken = Taken {
                 whose: Whose::Of(own),
                 cores,
+                stamps: false,
             };
             let Some(program) = permitted(test, load(&taken)) else {
                 return;
@@ -201,6 +204,7 @@ fn with_several_cores_a_queue_takes_what_the_hash_gives_its_core() {
     let taken = |cores| Taken {
         whose: Whose::Anybodys,
         cores: Some((cores, MIX)),
+        stamps: false,
     };
     let test = "with_several_cores_a_queue_takes_what_the_hash_gives_its_core";
     let programs: Result<Vec<_>, _> = [2, 3].iter().map(|cores| load(&taken(*cores))).collect();
@@ -257,6 +261,7 @@ fn claims_and_the_hash_both_have_their_say() {
     let taken = Taken {
         whose: Whose::Claimed(&tables, [2; 6]),
         cores: Some((2, MIX)),
+        stamps: false,
     };
     let Some(program) = permitted(test, load(&taken)) else {
         return;
@@ -290,7 +295,7 @@ proptest! {
         frame in proptest::collection::vec(any::<u8>(), 14..90), ethertype in 0_usize..3, own in 0_usize..2,
     ) {
         let own = [IpAddr::V4(V4[own]), IpAddr::V6(V6[own])];
-        let taken = Taken { whose: Whose::Of(&own), cores: None };
+        let taken = Taken { whose: Whose::Of(&own), cores: None, stamps: false };
         let Ok(program) = load(&taken) else { return Ok(()) };
         let mut frame = frame;
         frame[0] &= 0xfe;
@@ -309,4 +314,27 @@ proptest! {
         };
         prop_assert_eq!(verdict(&program, &frame), if expected { TAKEN } else { PASSED });
     }
+}
+
+#[test]
+fn frames_of_one_ether_type_are_taken_and_nothing_else() {
+    let taken = Taken {
+        whose: Whose::Typed(0x88b5),
+        cores: None,
+        stamps: false,
+    };
+    let test = "frames_of_one_ether_type_are_taken_and_nothing_else";
+    let Some(program) = permitted(test, load(&taken)) else {
+        return;
+    };
+    let mut frame = vec![2; 30];
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    assert_eq!(
+        verdict(&program, &frame),
+        TAKEN,
+        "shorter than a packet of IP"
+    );
+    frame[13] = 0xb6;
+    assert_eq!(verdict(&program, &frame), PASSED);
+    assert_eq!(verdict(&program, &frame_of_v4(V4, 6, 0, [1, 2])), PASSED);
 }

@@ -1,0 +1,137 @@
+//! The trials of a calibration once more, now as workloads of the model that was fitted to them: how much longer or shorter they
+//! took than it makes of them, for each number of clients.
+
+use load::{requests::Seen, trial::Work};
+use sim::plan::{Client, Costs, Trial, Workload, closed_loop};
+use statistics::Summary;
+
+/// A server of one thread on two processors, of which its clients use the other.
+pub fn one_thread() -> Workload {
+    Workload {
+        threads: 1,
+        host_cores: 2,
+        wake_share: 0.0,
+        ..Workload::default()
+    }
+}
+
+/// What such a server is asked.
+pub fn workload_of(work: Work) -> Workload {
+    Workload {
+        request_bytes: work.request_bytes as f64,
+        response_bytes: work.response_bytes as f64,
+        application_ns: work.compute_ns as f64,
+        together: work.together,
+        ..one_thread()
+    }
+}
+
+/// What trials say beside costs that were fitted to them.
+pub fn beside(seen: &[(Work, usize, Seen)], costs: &Costs, client: &Client) -> Vec<Trial> {
+    let costs = Costs {
+        trials: Vec::new(),
+        ..costs.clone()
+    };
+    let mut numbers: Vec<usize> = seen.iter().map(|(_, clients, _)| *clients).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let of = |clients: usize| {
+        let its = seen.iter().filter(|(_, of, _)| *of == clients);
+        // Seen, and as the model makes it.
+        let between_ns: Vec<[f64; 2]> = its
+            .map(|(work, _, seen)| {
+                let model = closed_loop(&workload_of(*work), &costs, client, clients);
+                [1e9 / seen.rate_per_s, 1e9 / model.rate_per_s]
+            })
+            .collect();
+        let more: Vec<f64> = between_ns
+            .iter()
+            .map(|[seen, model]| seen - model)
+            .collect();
+        let more_ns = Summary::of(&more)?.median;
+        let squares = between_ns
+            .iter()
+            .map(|[seen, model]| ((model + more_ns) / seen - 1.0).powi(2));
+        Some(Trial {
+            clients,
+            more_ns: more_ns.round(),
+            off: ((squares.sum::<f64>() / more.len() as f64).sqrt() * 1000.0).round() / 1000.0,
+        })
+    };
+    numbers.into_iter().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use load::requests::Each;
+    use sim::plan::Preset;
+
+    /// Trials that took this much longer than the model makes of them.
+    fn seen(
+        costs: &Costs,
+        client: &Client,
+        more_ns: impl Fn(usize, u64) -> f64,
+    ) -> Vec<(Work, usize, Seen)> {
+        let each = |compute_ns| {
+            let more_ns = &more_ns;
+            [1, 8].into_iter().map(move |clients| {
+                let work = Work {
+                    request_bytes: 64,
+                    response_bytes: 64,
+                    compute_ns,
+                    together: false,
+                };
+                let model = closed_loop(&workload_of(work), costs, client, clients);
+                let seen = Seen {
+                    rate_per_s: 1e9 / (1e9 / model.rate_per_s + more_ns(clients, compute_ns)),
+                    mean_us: 0.0,
+                    p50_us: 0.0,
+                    p99_us: 0.0,
+                    client_ns: 0.0,
+                    client: Each::default(),
+                    server: Each::default(),
+                };
+                (work, clients, seen)
+            })
+        };
+        [0, 6000, 12_000].into_iter().flat_map(each).collect()
+    }
+
+    #[test]
+    fn what_the_model_leaves_out_is_found_by_the_number_of_clients() {
+        let mut costs = Preset::shipped().stacks["inline"].clone();
+        let client = Client::of(5000.0);
+        let trials = seen(&costs, &client, |clients, _| match clients {
+            1 => -2500.0,
+            _ => 900.0,
+        });
+        costs.trials = beside(&trials, &costs, &client);
+        let [lone, several] = &costs.trials[..] else {
+            panic!("{:?}", costs.trials)
+        };
+        assert_eq!((lone.clients, several.clients), (1, 8));
+        assert!(
+            (lone.more_ns + 2500.0).abs() < 2.0 && lone.off < 0.002,
+            "{lone:?}"
+        );
+        assert!((several.more_ns - 900.0).abs() < 2.0, "{several:?}");
+        // With them the model is what was seen, and to look again finds the same.
+        let (work, clients, found) = trials[2];
+        let model = closed_loop(&workload_of(work), &costs, &client, clients);
+        assert!((model.rate_per_s / found.rate_per_s - 1.0).abs() < 0.001);
+        assert_eq!(beside(&trials, &costs, &client), costs.trials);
+    }
+
+    #[test]
+    fn trials_that_contradict_each_other_say_how_far_they_are_off() {
+        let costs = Preset::shipped().stacks["inline"].clone();
+        let client = Client::of(5000.0);
+        let trials = seen(&costs, &client, |_, compute_ns| compute_ns as f64 / 2.0);
+        assert!(
+            beside(&trials, &costs, &client)
+                .iter()
+                .all(|trial| trial.off > 0.1)
+        );
+    }
+}
