@@ -12,19 +12,18 @@ use rustix::fd::AsFd as _;
 use tcp::Instant;
 
 impl EngineCore {
-    /// Takes everything up. The descriptors that are this engine's now.
-    pub(crate) fn resume(&mut self, now: Instant) -> Taken {
-        let mut taken = Taken::default();
+    /// Takes everything up, and notes the descriptors that are this core's now.
+    pub(crate) fn resume(&mut self, now: Instant, taken: &mut Taken) {
         self.layer.set_now(now);
         let sockets = &mut self.layer.sockets;
         let last = self.programs.engine.last_region;
         let programs = &mut self.programs;
         let users = programs.users();
         let mut user = |uid| users.user(uid).ok();
-        sockets.resume_regions(last, &self.config.limits.region, &mut taken, &mut user);
-        programs.resume(&mut sockets.regions, &mut taken);
-        sockets.resume(&mut taken, &|slot| programs.get(slot).is_some());
-        programs.resume_handles(&mut taken);
+        sockets.resume_regions(last, &self.config.limits.region, taken, &mut user);
+        programs.resume(&mut sockets.regions, taken);
+        sockets.resume(taken, &|slot| programs.get(slot).is_some());
+        programs.resume_handles(taken);
         self.layer.resume(now);
         for row in 0..self.layer.sockets.used() {
             for at in 0..self.layer.sockets.holders(row).len() {
@@ -40,7 +39,6 @@ impl EngineCore {
         for set in self.layer.orphans.sets() {
             taken.note(set);
         }
-        taken
     }
 
     fn resume_session(&mut self, now: Instant, slot: usize) {

@@ -104,7 +104,7 @@ macro_rules! slots {
     };
 }
 
-/// The engine.
+/// The engine, as one of its cores knows it. The first core's is put last: all are there if that one is.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct EngineRow {
@@ -121,6 +121,9 @@ pub struct EngineRow {
     pub origin_ns: u64,
     /// The stack's secret.
     pub secret: [u8; 16],
+    /// The key of the hash that spreads connections over cores: whoever goes on spreads them alike.
+    pub steering_key: u32,
+    pub reserved: u32,
     pub device: DeviceRow,
 }
 

@@ -3,6 +3,7 @@
 
 use super::rows::{EngineRow, HandleRow, HoldRow, RegionRow, SessionRow, Undo};
 use crate::config::Limits;
+use crate::shards::section::Section;
 use crate::sockets::datagrams::DatagramRow;
 use crate::sockets::rows::SocketRow;
 use rustix::fd::{FromRawFd as _, OwnedFd, RawFd};
@@ -25,7 +26,7 @@ const HANDLES_PER_SESSION: usize = 64;
 /// Holders of a socket besides the first, for each socket.
 const HOLDS_PER_SOCKET: usize = 2;
 /// Version of the rows that are the engine's own.
-const ROWS_VERSION: u32 = 1;
+const ROWS_VERSION: u32 = 2;
 
 /// Why there is no state region.
 #[derive(Debug, thiserror::Error)]
@@ -137,34 +138,42 @@ impl State {
         let file = rustix::fs::memfd_create(c"shunt-state", MemfdFlags::CLOEXEC)
             .map_err(system("create"))?;
         let file = hostif::host_hooks::relocate_fd(file);
-        Self::create_in(file, limits, rows)
+        Self::create_in(file, limits, rows, Section::ONLY)
     }
 
-    /// The same in a file that somebody else holds as well.
+    /// The same in a file that somebody else holds as well. The first core comes first: what was in the file is gone then.
     ///
     /// # Errors
     /// [`StateError`].
-    pub fn create_in(file: OwnedFd, limits: &Limits, rows: usize) -> Result<Self, StateError> {
+    pub fn create_in(
+        file: OwnedFd,
+        limits: &Limits,
+        rows: usize,
+        section: Section,
+    ) -> Result<Self, StateError> {
         let system = |what| move |errno| StateError::System(what, errno);
         let places = Places::of(limits, rows)?;
-        // Whatever was there is gone.
-        rustix::fs::ftruncate(&file, 0).map_err(system("size"))?;
-        rustix::fs::ftruncate(&file, places.len()?).map_err(system("size"))?;
-        Self::map(file, limits, rows, &places)
+        let (start, whole) = section.place(places.len()?).ok_or(StateError::TooLarge)?;
+        if section.core == 0 {
+            rustix::fs::ftruncate(&file, 0).map_err(system("size"))?;
+            rustix::fs::ftruncate(&file, whole).map_err(system("size"))?;
+        }
+        Self::map(file, limits, rows, (&places, start))
     }
 
-    /// The region of an engine that has ended, with the same limits. Nobody else may map it any more.
+    /// The region of a core of an engine that has ended, with the same limits. Nobody else may map it any more.
     ///
     /// # Errors
-    /// [`StateError`]: it has another size.
-    pub fn adopt(file: OwnedFd, limits: &Limits, rows: usize) -> Result<Self, StateError> {
-        let system = |what| move |errno| StateError::System(what, errno);
+    /// [`StateError`]: the file has another size.
+    pub fn adopt(
+        file: OwnedFd,
+        limits: &Limits,
+        rows: usize,
+        section: Section,
+    ) -> Result<Self, StateError> {
         let places = Places::of(limits, rows)?;
-        let stat = rustix::fs::fstat(&file).map_err(system("look at"))?;
-        if u64::try_from(stat.st_size) != Ok(places.len()?) {
-            return Err(StateError::Foreign);
-        }
-        Self::map(file, limits, rows, &places)
+        let start = start_of(&file, &places, section)?;
+        Self::map(file, limits, rows, (&places, start))
     }
 
     /// The engine's row of such a region, read and not mapped.
@@ -175,16 +184,14 @@ impl State {
         file: &OwnedFd,
         limits: &Limits,
         rows: usize,
+        section: Section,
     ) -> Result<EngineRow, StateError> {
         let system = |what| move |errno| StateError::System(what, errno);
         let places = Places::of(limits, rows)?;
-        let stat = rustix::fs::fstat(file).map_err(system("look at"))?;
-        if u64::try_from(stat.st_size) != Ok(places.len()?) {
-            return Err(StateError::Foreign);
-        }
+        let start = start_of(file, &places, section)?;
         let mut bytes = [0; size_of::<EngineRow>()];
         let at = u64::try_from(places.engine).map_err(|_| StateError::TooLarge)?;
-        let read = rustix::io::pread(file, &mut bytes[..], at).map_err(system("read"))?;
+        let read = rustix::io::pread(file, &mut bytes[..], start + at).map_err(system("read"))?;
         if read < bytes.len() {
             return Err(StateError::Foreign);
         }
@@ -195,7 +202,7 @@ impl State {
         file: OwnedFd,
         limits: &Limits,
         rows: usize,
-        places: &Places,
+        (places, start): (&Places, u64),
     ) -> Result<Self, StateError> {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
@@ -206,13 +213,13 @@ impl State {
                 ProtFlags::READ | ProtFlags::WRITE,
                 flags,
                 &file,
-                0,
+                start,
             )
         }
         .map_err(|errno| StateError::System("map", errno))?
         .cast::<u8>();
         // SAFETY: the offsets are disjoint, page-aligned (which is enough for every row type), inside
-        // the mapping, and each is used once; the mapping is never undone, zeroed memory is a valid
+        // the mapping, which no other section of the file overlaps, and each is used once; the mapping is never undone, zeroed memory is a valid
         // value of every type (`FromZeros`), as is whatever an engine of this version left there: rows are plain numbers. No other
         // process maps the file: it is fresh, or its engine has ended.
         let state = unsafe {
@@ -242,6 +249,16 @@ impl State {
         };
         Ok(state)
     }
+}
+
+/// Where a section begins in the file of an engine that has ended.
+fn start_of(file: &OwnedFd, places: &Places, section: Section) -> Result<u64, StateError> {
+    let stat = rustix::fs::fstat(file).map_err(|errno| StateError::System("look at", errno))?;
+    let (start, whole) = section.place(places.len()?).ok_or(StateError::TooLarge)?;
+    if u64::try_from(stat.st_size) != Ok(whole) {
+        return Err(StateError::Foreign);
+    }
+    Ok(start)
 }
 
 fn range_blocks_of(limits: &Limits) -> usize {
