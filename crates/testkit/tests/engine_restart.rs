@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
+#[path = "engine_restart/groups.rs"]
+mod groups;
 #[path = "engine_restart/several_cores.rs"]
 mod several_cores;
 

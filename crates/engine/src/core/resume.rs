@@ -149,6 +149,21 @@ impl EngineCore {
                 | Op::ConnectForCookie { .. },
                 Some(record),
             ) if record.kind == Kind::Connection => 0,
+            (
+                Op::Membership {
+                    change,
+                    group,
+                    source,
+                    interface,
+                },
+                Some(_),
+            ) if row.is_some_and(|row| {
+                self.layer
+                    .has_changed_membership(row, change, (group, source), interface)
+            }) =>
+            {
+                0
+            }
             _ => return false,
         };
         self.programs.done(slot, command.token, Ok(outcome));

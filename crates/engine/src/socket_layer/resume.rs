@@ -195,6 +195,7 @@ impl SocketLayer {
             header.engine_set_acknowledged(positions.sent);
             header.engine_set_failures_end(positions.failures_end);
         });
+        self.join_again(row, id);
         if positions.sent < positions.written {
             self.senders.resume(row);
         }

@@ -92,6 +92,7 @@ impl SocketLayer {
                     undo_datagram: state.undo_datagram,
                     regions: state.regions,
                     holds: state.holds,
+                    memberships: state.memberships,
                 },
             ),
             senders: Senders::new(rows, scope_id),

@@ -7,6 +7,7 @@
 use core::sync::atomic::{Ordering, compiler_fence};
 use nic::af_packet::{Geometry, Numbers};
 use rustix::fd::{AsRawFd, RawFd};
+use stack::PackedAddress;
 use zerocopy::{FromBytes, FromZeros, Immutable, KnownLayout};
 
 /// What is stored before is stored before what follows: between the two whoever goes on may find the rows.
@@ -238,7 +239,30 @@ pub struct HoldRow {
     pub slot: u32,
 }
 
-slots!(EngineRow, SessionRow, RegionRow, HandleRow, HoldRow);
+/// What a datagram socket hears of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct MembershipRow {
+    pub used: u32,
+    /// The socket's row, and which use of it.
+    pub row: u32,
+    pub generation: u32,
+    /// See `sockets/memberships.rs`.
+    pub kind: u32,
+    /// The stack's number of the interface.
+    pub interface: u32,
+    pub group: PackedAddress,
+    pub source: PackedAddress,
+}
+
+slots!(
+    EngineRow,
+    SessionRow,
+    RegionRow,
+    HandleRow,
+    HoldRow,
+    MembershipRow
+);
 
 /// A row as it was before the change that is under way.
 #[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]

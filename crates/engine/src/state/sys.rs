@@ -1,7 +1,7 @@
 //! Maps the state region and carves the tables out of it. See mmap(2), memfd_create(2).
 #![allow(unsafe_code)]
 
-use super::rows::{EngineRow, HandleRow, HoldRow, RegionRow, SessionRow, Undo};
+use super::rows::{EngineRow, HandleRow, HoldRow, MembershipRow, RegionRow, SessionRow, Undo};
 use crate::config::Limits;
 use crate::shards::section::Section;
 use crate::sockets::datagrams::DatagramRow;
@@ -25,8 +25,10 @@ const REGIONS_PER_SESSION: usize = 4;
 const HANDLES_PER_SESSION: usize = 64;
 /// Holders of a socket besides the first, for each socket.
 const HOLDS_PER_SOCKET: usize = 2;
+/// Groups of datagram sockets, and sources of them, that the next engine knows.
+const MEMBERSHIPS: usize = 4_096;
 /// Version of the rows that are the engine's own.
-const ROWS_VERSION: u32 = 2;
+const ROWS_VERSION: u32 = 3;
 
 /// Why there is no state region.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +70,8 @@ pub struct State {
     pub handles: &'static mut [HandleRow],
     /// Who holds a socket besides the first.
     pub holds: &'static mut [HoldRow],
+    /// Groups of datagram sockets.
+    pub memberships: &'static mut [MembershipRow],
 }
 
 /// Whether a descriptor of that number is open.
@@ -242,6 +246,7 @@ impl State {
                 regions: slice_at(base, places.regions, limits.sessions * REGIONS_PER_SESSION),
                 handles: slice_at(base, places.handles, limits.sessions * HANDLES_PER_SESSION),
                 holds: slice_at(base, places.holds, rows * HOLDS_PER_SOCKET),
+                memberships: slice_at(base, places.memberships, MEMBERSHIPS),
                 sockets: slice_at(base, places.sockets, rows),
                 datagrams: slice_at(base, places.datagrams, limits.datagrams),
                 file,
@@ -289,6 +294,7 @@ struct Places {
     regions: usize,
     handles: usize,
     holds: usize,
+    memberships: usize,
     end: usize,
 }
 
@@ -328,6 +334,7 @@ impl Places {
                 size_of::<HandleRow>(),
             )?,
             holds: place(rows * HOLDS_PER_SOCKET, size_of::<HoldRow>())?,
+            memberships: place(MEMBERSHIPS, size_of::<MembershipRow>())?,
             end,
         })
     }

@@ -5,9 +5,9 @@ use crate::core::EngineCore;
 use crate::harness::{ADDRESSES, Program, Socket, Wired, core_on, small_limits};
 use crate::programs::resume::Taken;
 use crate::state::rows::crash;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use hostif::control::{Reply, Request};
-use hostif::{Completion, Flags, Op};
+use hostif::{Completion, Flags, MembershipChange, Op};
 use nic::Driver;
 use nic::wire::{self, WireEnd};
 use rustix::fd::{AsFd as _, OwnedFd};
@@ -163,6 +163,73 @@ fn a_connection_is_accepted_once_wherever_its_engine_ends() {
         }
         if is_whole {
             assert!(n > 8, "an accept passes {n} places only");
+            return;
+        }
+    }
+}
+
+/// Joins two groups, one of a source alone, leaves a source out of the first, and leaves a third again.
+fn memberships() -> Vec<Op> {
+    let about = |change, group: &str, source: Option<IpAddr>| Op::Membership {
+        change,
+        group: group.parse().unwrap(),
+        source,
+        interface: 0,
+    };
+    let peer = Some(IpAddr::from(ADDRESSES[1]));
+    let other = Some(IpAddr::from([10, 9, 0, 99]));
+    vec![
+        about(MembershipChange::Join, "239.0.0.1", None),
+        about(MembershipChange::Join, "239.0.0.2", peer),
+        about(MembershipChange::Join, "239.0.0.3", None),
+        about(MembershipChange::Block, "239.0.0.3", peer),
+        about(MembershipChange::Join, "239.0.0.4", None),
+        about(MembershipChange::Block, "239.0.0.4", other),
+        about(MembershipChange::Leave, "239.0.0.4", None),
+        about(MembershipChange::Join, "239.0.0.5", other),
+    ]
+}
+
+#[test]
+fn groups_are_joined_and_left_as_before_wherever_an_engine_ends() {
+    for n in 0.. {
+        let mut kept = Kept::new();
+        let mut member = kept.wired.attach(0);
+        let mut sender = kept.wired.attach(1);
+        let (socket, at) = member.datagram_socket(&mut kept.wired).unwrap();
+        let (from, _) = sender.datagram_socket(&mut kept.wired).unwrap();
+        let tokens: Vec<u32> = memberships()
+            .into_iter()
+            .map(|op| member.post(Some(socket.id), op))
+            .collect();
+        let crashed = crash::during(n, || {
+            kept.wired.cores[0].poll(kept.wired.now, None);
+        });
+        kept.go_on();
+        kept.go_on();
+        member.reap();
+        let told = member.reaped.drain(..).filter_map(|told| match told {
+            Completion::Done { token, errno, .. } if tokens.contains(&token) => {
+                Some((token, errno))
+            }
+            _ => None,
+        });
+        let told: Vec<_> = told.collect();
+        let expected: Vec<_> = tokens.iter().map(|token| (*token, 0)).collect();
+        assert_eq!(told, expected, "crash {n}");
+        for group in 1..=5 {
+            let to = SocketAddr::from(([239, 0, 0, group], at.port()));
+            sender.send_datagram(&from, Some(to), &[group]);
+            kept.wired.run_until_idle();
+        }
+        let mut heard = Vec::new();
+        while let Some((_, payload)) = member.receive_datagram(&socket) {
+            heard.extend(payload);
+            kept.wired.run_until_idle();
+        }
+        assert_eq!(heard, [1, 2], "crash {n}");
+        if !crashed {
+            assert!(n > 20, "{n} places only");
             return;
         }
     }
