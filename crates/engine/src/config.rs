@@ -95,6 +95,16 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// What each of several cores may hold. Connections spread evenly over them; listeners and programs are at all of them.
+    pub(crate) fn of_core(&self, cores: u16) -> Self {
+        let cores = usize::from(cores);
+        Self {
+            connections: self.connections.div_ceil(cores),
+            time_waits: self.time_waits.div_ceil(cores),
+            ..*self
+        }
+    }
+
     /// Sockets of all kinds together.
     pub(crate) fn rows(&self) -> usize {
         self.connections + self.listeners + self.datagrams + self.sessions
@@ -147,8 +157,8 @@ pub struct KeptState {
     pub goes_on: bool,
     /// What engines before this one have left open, as its process found it before it opened anything.
     pub left: Vec<RawFd>,
-    /// The device of this engine, for the one after it.
-    pub device: Option<Numbers>,
+    /// The queues of this engine's device, in the order of the cores, for the engine after it; empty: it opens the device anew.
+    pub device: Vec<Numbers>,
     /// `CLOCK_MONOTONIC` when the engine before had ended, nanoseconds.
     pub stopped_ns: u64,
     /// What became of the engines before, for reports.

@@ -55,9 +55,10 @@ pub use inline::{Inline, Kept, Watched};
 pub use local_peers::LocalPeerDriver;
 pub use process::left::reset_left;
 pub use process::resume::{
-    check_state, clock_ns, descriptor_numbers, device_left, open_descriptors,
+    Left, check_state, clock_ns, descriptor_numbers, left_behind, open_descriptors,
 };
 pub use process::run::{Engine, open_control_socket};
+pub use shards::section::Section;
 pub use shards::steering::core_of_frame;
 pub use sockets::rows::SOCKET_ROW_BYTES;
 pub use sockets::user_buffer::UserBuffer;

@@ -6,6 +6,7 @@ mod datagrams;
 mod files;
 mod listeners;
 mod loopback;
+mod next_engine;
 mod options;
 mod order;
 mod programs;

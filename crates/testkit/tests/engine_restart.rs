@@ -3,6 +3,11 @@
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
+#[path = "engine_restart/groups.rs"]
+mod groups;
+#[path = "engine_restart/several_cores.rs"]
+mod several_cores;
+
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, time::SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -145,7 +150,11 @@ fn another_build_takes_over_in_the_middle_of_a_transfer_and_a_broken_one_does_no
     if !world::can_run("upgrade", &["python3"]) {
         return;
     }
-    let world = World::new("upgrade", Mode::Engine);
+    upgrades_and_refusals(&World::new("upgrade", Mode::Engine));
+}
+
+/// Builds that can take over do, others do not, and a transfer goes on.
+fn upgrades_and_refusals(world: &World) {
     let shunt = testkit::shunt().display().to_string();
     let upgrade = |with: &str| {
         let words = [&shunt, "upgrade", "--with", with, "--json"];
@@ -157,7 +166,7 @@ fn another_build_takes_over_in_the_middle_of_a_transfer_and_a_broken_one_does_no
         (done.status.code(), report)
     };
     let other_limits = script(
-        &world,
+        world,
         "other-limits",
         &format!("exec {shunt} \"$@\" --max-connections 1000"),
     );
@@ -165,7 +174,7 @@ fn another_build_takes_over_in_the_middle_of_a_transfer_and_a_broken_one_does_no
     let text = format!(
         "case \"$*\" in *--check-state*) exec {shunt} \"$@\";; esac; exec {shunt} \"$@\" --max-connections 1000"
     );
-    let dies = script(&world, "dies", &text);
+    let dies = script(world, "dies", &text);
     let builds = [
         &shunt,
         "/bin/false",
@@ -176,7 +185,7 @@ fn another_build_takes_over_in_the_middle_of_a_transfer_and_a_broken_one_does_no
     ];
     let goes_on = [true, false, false, false, false, true];
     for tested_sends in [true, false] {
-        disturbed(&world, tested_sends, |round| {
+        disturbed(world, tested_sends, |round| {
             let round = usize::try_from(round).unwrap();
             let (code, report) = upgrade(builds[round]);
             assert_eq!(
@@ -191,7 +200,7 @@ fn another_build_takes_over_in_the_middle_of_a_transfer_and_a_broken_one_does_no
             );
         });
     }
-    let kept = &status(&world)["kept"];
+    let kept = &status(world)["kept"];
     assert_eq!(
         (&kept["upgrades"], &kept["restarts"]),
         (&4.into(), &0.into()),
@@ -254,10 +263,14 @@ const CONNECTIONS: usize = 1_000;
 
 #[test]
 fn a_thousand_connections_go_on_over_a_kill_and_an_upgrade() {
-    if !world::can_run("restart-many", &["python3"]) {
-        return;
+    if world::can_run("restart-many", &["python3"]) {
+        let world = World::new("restart-many", Mode::Engine);
+        thousand_go_on(&world);
     }
-    let world = World::new("restart-many", Mode::Engine);
+}
+
+/// They go on over a kill and an upgrade, and are there at the end. Their server, which serves on.
+fn thousand_go_on(world: &World) -> [Program; 2] {
     let script = testkit::workspace::root().join("scripts/soak.d/many.py");
     let (script, address) = (script.display().to_string(), world.tested_address());
     let words = ["python3", &script, "serve", &address, "9000"];
@@ -273,7 +286,7 @@ fn a_thousand_connections_go_on_over_a_kill_and_an_upgrade() {
         let done = finish(world.start("a", &words));
         assert!(done.status.success(), "{done:?}");
     };
-    let disturbances: [&dyn Fn(); 3] = [&|| {}, &|| kill_engine(&world), &upgrade];
+    let disturbances: [&dyn Fn(); 3] = [&|| {}, &|| kill_engine(world), &upgrade];
     for disturb in disturbances {
         disturb();
         let rounds = |clients: &Program| clients.stdout().lines().count();
@@ -286,8 +299,9 @@ fn a_thousand_connections_go_on_over_a_kill_and_an_upgrade() {
     let mut lines = said.lines();
     assert_eq!(lines.next(), Some("held"), "{said}");
     assert!(lines.all(|line| line == count), "{said}");
-    let connections = &status(&world)["connections"];
+    let connections = &status(world)["connections"];
     assert_eq!(connections, CONNECTIONS, "{connections}");
+    [server, clients]
 }
 
 /// One end of questions and answers by UDP: it answers, or asks for ever, again where nothing comes, and says how often it was
@@ -369,10 +383,12 @@ except ConnectionResetError: print('reset')";
 
 #[test]
 fn programs_and_peers_of_a_service_that_is_given_up_hear_a_reset() {
-    if !world::can_run("restart-reset", &["python3"]) {
-        return;
+    if world::can_run("restart-reset", &["python3"]) {
+        given_up_is_heard(&World::new("restart-reset", Mode::Engine));
     }
-    let world = World::new("restart-reset", Mode::Engine);
+}
+
+fn given_up_is_heard(world: &World) {
     let address = world.tested_address();
     let mut server = world.start_tested(&["python3", "-c", WAITER, "listen", &address]);
     let is_ready = |server: &Program| server.stdout().contains("ready");
@@ -382,7 +398,7 @@ fn programs_and_peers_of_a_service_that_is_given_up_hear_a_reset() {
         end.wait_until("connection", PATIENCE, |end| end.stdout().contains("up"))
             .unwrap();
     }
-    kill_until_given_up(&world);
+    kill_until_given_up(world);
     let log = world.engine.as_ref().unwrap().stderr();
     assert!(log.contains("1 connections that no engine serves"), "{log}");
     for end in [server, peer] {

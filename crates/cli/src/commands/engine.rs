@@ -14,7 +14,7 @@ mod share;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use engine::{Config, EcnMode, Engine, FastOpenModes, KeptState, SynCookies};
+use engine::{Config, EcnMode, Engine, FastOpenModes, KeptState, Left, SynCookies};
 use hostif::Steering;
 use inspect::control;
 use rustix::fd::{AsFd as _, OwnedFd};
@@ -49,7 +49,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let (chosen, why) = with_driver(arguments);
     if arguments.check_state {
-        return keeper::check_state(config(&chosen)?);
+        return keeper::check_state(config(&chosen)?, &chosen);
     }
     if !keeper::is_for(&chosen) {
         return serve(&chosen, why, None);
@@ -95,13 +95,14 @@ fn serve(
             Some(Claims::take(arguments.own_addresses())?)
         }
     };
-    let steering = choose_steering(arguments.cores)?;
     let mut config = config(arguments)?;
     config.kept = kept.map(|(kept, _)| kept);
-    let left = engine::device_left(&config);
+    let left = engine::left_behind(&config, arguments.cores);
+    let steering = choose_steering(arguments.cores, left.as_ref())?;
+    let left = left.map_or(Vec::new(), |left| left.queues);
     let opened = match &mut config.kept {
         Some(kept) => {
-            let (opened, device) = drivers::open_kept(arguments, sharing.as_ref(), left)?;
+            let (opened, device) = drivers::open_kept(arguments, steering, sharing.as_ref(), left)?;
             kept.device = device;
             opened
         }
@@ -257,8 +258,13 @@ fn announce(arguments: &Arguments, driver: &str) {
     );
 }
 
-/// The key keeps strangers from choosing addresses and ports that all lead to one core.
-fn choose_steering(cores: u16) -> anyhow::Result<Steering> {
+/// The key keeps strangers from choosing addresses and ports that all lead to one core. Connections that are there stay where
+/// they are.
+fn choose_steering(cores: u16, left: Option<&Left>) -> anyhow::Result<Steering> {
+    if let Some(left) = left {
+        let key = left.steering_key;
+        return Ok(Steering { cores, key });
+    }
     let mut key = [0; 4];
     rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())
         .context("getting random numbers")?;

@@ -24,7 +24,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use crate::engines::attachment::Attachment;
-use crate::engines::attachment::attach::{AttachError, dial_core, greet, meet};
+use crate::engines::attachment::attach::{AttachError, attach_to_core, meet};
 use crate::engines::attachment::attachments::Attachments;
 use crate::engines::attachment::control::ControlError;
 use crate::engines::budget::{self, Budget};
@@ -146,8 +146,7 @@ impl Session {
         if let Some(attachment) = all.to_core(core) {
             return Ok(attachment);
         }
-        let greeted = dial_core(&all.main.control, core).and_then(greet);
-        match greeted {
+        match attach_to_core(&all.main.control, core) {
             Ok((attachment, _)) if attachment.core == core => {
                 let attachment = self.keep(attachment);
                 all.add(attachment);

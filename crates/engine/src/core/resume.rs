@@ -12,21 +12,23 @@ use rustix::fd::AsFd as _;
 use tcp::Instant;
 
 impl EngineCore {
-    /// Takes everything up. The descriptors that are this engine's now.
-    pub(crate) fn resume(&mut self, now: Instant) -> Taken {
-        let mut taken = Taken::default();
+    /// Takes everything up, and notes the descriptors that are this core's now.
+    pub(crate) fn resume(&mut self, now: Instant, taken: &mut Taken) {
         self.layer.set_now(now);
         let sockets = &mut self.layer.sockets;
         let last = self.programs.engine.last_region;
         let programs = &mut self.programs;
         let users = programs.users();
         let mut user = |uid| users.user(uid).ok();
-        sockets.resume_regions(last, &self.config.limits.region, &mut taken, &mut user);
-        programs.resume(&mut sockets.regions, &mut taken);
-        sockets.resume(&mut taken, &|slot| programs.get(slot).is_some());
-        programs.resume_handles(&mut taken);
-        self.layer.byte_channels.resume(sockets, &mut taken);
-        self.layer.resume(now);
+        sockets.resume_regions(last, &self.config.limits.region, taken, &mut user);
+        programs.resume(&mut sockets.regions, taken);
+        sockets.resume(taken, &|slot| programs.get(slot).is_some());
+        programs.resume_handles(taken);
+        self.layer.byte_channels.resume(sockets, taken);
+        let accepting = (0..self.programs.slots())
+            .filter_map(|slot| Some((self.programs.accepting(slot)?, slot)));
+        let accepting: Vec<_> = accepting.collect();
+        self.layer.resume(now, &accepting);
         for row in 0..self.layer.sockets.used() {
             for at in 0..self.layer.sockets.holders(row).len() {
                 let slot = self.layer.sockets.holders(row)[at];
@@ -41,7 +43,6 @@ impl EngineCore {
         for set in self.layer.orphans.sets() {
             taken.note(set);
         }
-        taken
     }
 
     fn resume_session(&mut self, now: Instant, slot: usize) {
@@ -96,9 +97,6 @@ impl EngineCore {
         };
         let is_told = rings.told() > row.told;
         let is_under_way = row.command == rings.commands.position().wrapping_add(1);
-        if !is_told && let Some(accepted) = row.accepted.checked_sub(1) {
-            self.give_up(now, slot, accepted);
-        }
         let Some(rings) = self.programs.rings_of(slot).filter(|_| is_under_way) else {
             return;
         };
@@ -106,29 +104,33 @@ impl EngineCore {
             return;
         };
         if is_told {
-            rings.commands.release();
-            return;
+            return self.programs.end_command(slot);
         }
-        self.programs.begin_command(slot);
-        if !self.is_done(slot, &command) {
+        // The row says already which command it is, and what the program had been told before.
+        let accepted = row.accepted.checked_sub(1);
+        if !self.finish_accept(slot, &command, accepted) && !self.is_done(slot, &command) {
             self.handle_command(now, slot, command);
         }
         self.programs.end_command(slot);
     }
 
-    /// A connection that was accepted, and whose program does not know of it.
-    fn give_up(&mut self, now: Instant, slot: usize, row: u32) {
-        if row >= self.layer.sockets.used() || !self.layer.sockets.holders(row).contains(&slot) {
-            return;
+    /// The connection that the engine before has accepted for this command: its program hears of it. `false`: it has accepted
+    /// none.
+    fn finish_accept(&mut self, slot: usize, command: &Command, accepted: Option<u32>) -> bool {
+        let (Op::Accept { handle }, Some(row)) = (command.op, accepted) else {
+            return false;
+        };
+        let sockets = &self.layer.sockets;
+        if row >= sockets.used() || !sockets.holders(row).contains(&slot) {
+            return false;
         }
-        self.layer.sockets.unhold(row, slot);
-        if let Some(session) = self.programs.get_mut(slot) {
-            session.sockets.remove(&row);
-        }
-        if let Some(connection) = self.layer.sockets.row(row).connection() {
-            let sockets = &mut self.layer.sockets;
-            let _ = self.layer.stack.abort(now, connection, sockets);
-        }
+        let addresses = sockets.with_header(row, |header| header.addresses());
+        let Some((_, Some(peer))) = addresses else {
+            return false;
+        };
+        self.back_accepted(slot, row, handle);
+        self.tell_accepted(slot, row, command.token, peer);
+        true
     }
 
     /// Whether the engine before has carried the command out already; then its program is told.
@@ -148,6 +150,21 @@ impl EngineCore {
                 | Op::ConnectForCookie { .. },
                 Some(record),
             ) if record.kind == Kind::Connection => 0,
+            (
+                Op::Membership {
+                    change,
+                    group,
+                    source,
+                    interface,
+                },
+                Some(_),
+            ) if row.is_some_and(|row| {
+                self.layer
+                    .has_changed_membership(row, change, (group, source), interface)
+            }) =>
+            {
+                0
+            }
             _ => return false,
         };
         self.programs.done(slot, command.token, Ok(outcome));

@@ -15,6 +15,9 @@ use tcp::{Duration, Instant};
 use crate::config::Config;
 use crate::core::EngineCore;
 use crate::process::core_loop::STARTED;
+use crate::programs::users::Users;
+use crate::shards::Shard;
+use crate::shards::section::Section;
 use crate::start_error::StartError;
 
 /// Connections that are reset at a time.
@@ -23,16 +26,18 @@ const BATCH: usize = 128;
 /// meanwhile.
 const LAST_WORDS: Duration = Duration::from_ms(300);
 
-/// Resets the connections in `state`, the file of an engine with the same limits that nobody runs any more. How many there
-/// were.
+/// Resets the connections of one core in `state`, the file of an engine with the same limits that nobody runs any more. How many
+/// there were.
 ///
 /// # Errors
 /// [`StartError`]: the file is none of such an engine, or the device cannot be used.
 pub fn reset_left(
     mut config: Config,
     state: OwnedFd,
+    section: Section,
     driver: Box<dyn Driver>,
 ) -> Result<usize, StartError> {
+    config.limits = config.limits.of_core(section.cores);
     config.left = Some(Arc::new(state));
     let mut secret = [0; 16];
     rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
@@ -42,7 +47,14 @@ pub fn reset_left(
         let us = u64::try_from(origin.elapsed().as_micros()).unwrap_or(u64::MAX);
         Instant::from_us(us.saturating_add(STARTED.as_us()))
     };
-    let mut core = EngineCore::new(config, driver, secret, STARTED)?;
+    let mut core = EngineCore::with_shard(
+        config,
+        Shard::of_left(section),
+        Users::direct(),
+        driver,
+        secret,
+        STARTED,
+    )?;
     let all = core.layer.stack.connections();
     let all: Vec<_> = all.map(|row| row.connection).collect();
     for batch in all.chunks(BATCH) {

@@ -1,11 +1,14 @@
 //! The beginning of an engine where another one was before: it left its rows in a file and its descriptors open, and a
 //! keeper process holds both. See docs/decisions/0067-state-that-outlives-its-engine.md.
 
-use crate::config::{Config, KeptState};
+use crate::config::{Config, KeptState, Limits};
 use crate::core::EngineCore;
+use crate::programs::resume::Taken;
+use crate::shards::section::Section;
 use crate::start_error::StartError;
 use crate::state::rows::{EngineRow, Held, Slot as _};
 use crate::state::{State, StateError, duplicate, layout};
+use hostif::Steering;
 use nic::af_packet::{Handover, Numbers};
 use rustix::fd::{OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -21,17 +24,17 @@ pub struct Before {
     left: Vec<RawFd>,
 }
 
-/// What the engine before has left; `None`: there was none, or it had not begun to serve.
+/// What the engine before has left; `None`: there was none, or it had not begun to serve. The limits are those of a core.
 ///
 /// # Errors
-/// The rows are not of this build, or not of an engine with these limits.
-pub fn find(config: &mut Config) -> Result<Option<Before>, StartError> {
+/// The rows are not of this build, or not of an engine with these limits and cores.
+pub fn find(config: &mut Config, cores: u16) -> Result<Option<Before>, StartError> {
     let Some(mut kept) = config.kept.take() else {
         return Ok(None);
     };
     let mut before = None;
     if kept.goes_on {
-        let row = read_row(&kept, config);
+        let row = read_row(&kept, &config.limits, Section { core: 0, cores });
         if let Ok(EngineRow { used: 0, .. }) = row {
             kept.goes_on = false;
             kept.left
@@ -47,44 +50,67 @@ pub fn find(config: &mut Config) -> Result<Option<Before>, StartError> {
     Ok(before)
 }
 
-/// Whether an engine with this configuration can go on with the state.
+/// Whether an engine with this configuration and so many cores can go on with the state.
 ///
 /// # Errors
 /// It cannot, and why.
-pub fn check_state(config: &Config) -> Result<(), StartError> {
-    match &config.kept {
-        Some(kept) => match read_row(kept, config)?.used {
-            1 => Ok(()),
-            _ => Err(StateError::Foreign.into()),
-        },
-        None => Ok(()),
+pub fn check_state(config: &Config, cores: u16) -> Result<(), StartError> {
+    let Some(kept) = &config.kept else {
+        return Ok(());
+    };
+    let limits = config.limits.of_core(cores);
+    for core in 0..cores {
+        if read_row(kept, &limits, Section { core, cores })?.used != 1 {
+            return Err(StateError::Foreign.into());
+        }
     }
+    Ok(())
 }
 
-/// The device of the engine before, if this one may go on with it.
+/// What of the engine before counts before the device is open.
+pub struct Left {
+    /// Key of the hash that spreads connections over cores ([`hostif::Steering`]).
+    pub steering_key: u32,
+    /// The queues of its device, if this one may go on with all of them; else none.
+    pub queues: Vec<Handover>,
+}
+
+/// What the engine before has left, if this one goes on.
 #[must_use]
-pub fn device_left(config: &Config) -> Option<Handover> {
+pub fn left_behind(config: &Config, cores: u16) -> Option<Left> {
     let kept = config.kept.as_ref().filter(|kept| kept.goes_on)?;
-    let row = read_row(kept, config).ok().filter(|row| row.used == 1)?;
-    let Numbers {
-        socket,
-        kernel_drop,
-        geometry,
-    } = row.device.numbers()?;
-    // Duplicates: the numbers are closed with all that nobody takes up.
-    Some(Handover {
-        socket: duplicate(socket)?,
-        kernel_drop: kernel_drop.and_then(duplicate),
-        geometry,
+    let limits = config.limits.of_core(cores);
+    let row = |core| {
+        let row = read_row(kept, &limits, Section { core, cores });
+        row.ok().filter(|row| row.used == 1)
+    };
+    let steering_key = row(0)?.steering_key;
+    let queue = |core| {
+        let Numbers {
+            socket,
+            kernel_drop,
+            geometry,
+        } = row(core)?.device.numbers()?;
+        // Duplicates: the numbers are closed with all that nobody takes up.
+        Some(Handover {
+            socket: duplicate(socket)?,
+            kernel_drop: kernel_drop.and_then(duplicate),
+            geometry,
+        })
+    };
+    let queues: Option<Vec<_>> = (0..cores).map(queue).collect();
+    Some(Left {
+        steering_key,
+        queues: queues.unwrap_or_default(),
     })
 }
 
-fn read_row(kept: &KeptState, config: &Config) -> Result<EngineRow, StartError> {
-    let rows = config.limits.rows();
+fn read_row(kept: &KeptState, limits: &Limits, section: Section) -> Result<EngineRow, StartError> {
+    let rows = limits.rows();
     let file = rustix::io::fcntl_dupfd_cloexec(&*kept.state, 0)
         .map_err(|errno| StartError::System("duplicate a descriptor", errno))?;
-    let row = State::engine_row(&file, &config.limits, rows)?;
-    if row.used != 0 && row.layout != layout(&config.limits, rows) {
+    let row = State::engine_row(&file, limits, rows, section)?;
+    if row.used != 0 && row.layout != layout(limits, rows) {
         return Err(StateError::Foreign.into());
     }
     Ok(row)
@@ -107,10 +133,15 @@ impl Before {
         now.checked_sub(Duration::from_nanos(since)).unwrap_or(now)
     }
 
-    /// Takes up what it had, and closes what nobody needs of that.
-    pub fn go_on(&self, core: &mut EngineCore, now: Instant) {
-        let taken = core.resume(now);
-        core.note_device();
+    /// Takes up what its cores had, and closes what nobody needs of that.
+    pub fn go_on(&self, cores: &mut [EngineCore], now: Instant) {
+        let mut taken = Taken::default();
+        for core in cores.iter_mut() {
+            core.resume(now, &mut taken);
+        }
+        for core in cores.iter_mut() {
+            core.note_device();
+        }
         let listener = self.row.listener.number();
         let old = self.left.iter().copied();
         let old = old.filter(|number| Some(*number) != listener && !taken.has(*number));
@@ -119,27 +150,43 @@ impl Before {
         let closing = std::thread::Builder::new().name("shunt-closing".to_owned());
         // Without a thread it is done here, by dropping the closure.
         let _ = closing.spawn(move || drop(old));
-        let Some(kept) = &mut core.config.kept else {
-            return;
-        };
-        let pause_us = clock_ns().saturating_sub(kept.stopped_ns) / 1_000;
-        kept.history.pause_us = Some(pause_us);
+        let stopped = cores.first().and_then(|core| core.config.kept.as_ref());
+        let stopped_ns = stopped.map_or(0, |kept| kept.stopped_ns);
+        let pause_us = clock_ns().saturating_sub(stopped_ns) / 1_000;
+        let kept = cores
+            .iter_mut()
+            .filter_map(|core| core.config.kept.as_mut());
+        kept.for_each(|kept| kept.history.pause_us = Some(pause_us));
+        // Whoever uses another core uses the first one, too.
+        let programs = cores.first().map_or(0, |core| core.programs.iter().count());
+        let connections = |core: &EngineCore| core.layer.stack.connection_names().count();
+        let connections: usize = cores.iter().map(connections).sum();
         tracing::info!(
-            "going on with {} programs and {} connections, {pause_us} µs after the end of the engine before",
-            core.programs.iter().count(),
-            core.layer.stack.connection_names().count(),
+            "going on with {programs} programs and {connections} connections, {pause_us} µs after the end of the engine before",
         );
     }
 }
 
+/// An engine begins to serve: what comes after it may go on. The first core says so last, for all.
+pub fn note_begin(
+    cores: &mut [EngineCore],
+    listener: &OwnedFd,
+    origin: StdInstant,
+    steering: Steering,
+) {
+    for core in cores.iter_mut().rev() {
+        core.note_begin(listener, origin, steering);
+    }
+}
+
 impl EngineCore {
-    /// An engine begins to serve: what comes after it may go on.
-    pub(crate) fn note_begin(&mut self, listener: &OwnedFd, origin: StdInstant) {
+    fn note_begin(&mut self, listener: &OwnedFd, origin: StdInstant, steering: Steering) {
         let since = u64::try_from(origin.elapsed().as_nanos()).unwrap_or(0);
         let row = &mut *self.programs.engine;
         let begun = EngineRow {
             listener: Held::of(listener),
             origin_ns: clock_ns().saturating_sub(since),
+            steering_key: steering.key,
             ..*row
         };
         row.put(begun);
@@ -149,7 +196,7 @@ impl EngineCore {
     /// What the next engine finds of the device.
     fn note_device(&mut self) {
         let kept = self.config.kept.as_ref();
-        let device = kept.and_then(|kept| kept.device.as_ref());
+        let device = kept.and_then(|kept| kept.device.get(usize::from(self.shard.core)));
         self.programs.engine.device.put(device);
     }
 }

@@ -3,7 +3,7 @@
 //! The first core runs on the caller's thread. When one core ends, whatever the reason, all do: half an
 //! engine would serve half of its connections.
 
-use crate::config::{Config, Limits};
+use crate::config::Config;
 use crate::core::EngineCore;
 use crate::process::core_loop::{CoreLoop, time_since};
 use crate::process::resume::{self, Before};
@@ -75,7 +75,8 @@ impl Engine {
             return Err(StartError::Stack(stack::Error::InvalidArgument));
         }
         raise_descriptor_limit();
-        let before = resume::find(&mut config)?;
+        config.limits = config.limits.of_core(steering.cores);
+        let before = resume::find(&mut config, steering.cores)?;
         let listener = match &before {
             Some(before) => before.listener()?,
             None => listen(&config)?,
@@ -86,29 +87,20 @@ impl Engine {
         let ending = doorbell::create().map_err(system("make an eventfd"))?;
         let shards = Shard::all(steering).map_err(system("make an eventfd"))?;
         let cpus = config.cpus.clone();
-        let config = Config {
-            limits: share(&config.limits, steering.cores),
-            ..config
-        };
         let origin = before.as_ref().map_or_else(StdInstant::now, Before::origin);
         let users = Users::with_threads(config.user_share_percent);
-        let mut listener = Some(listener);
-        let loops = shards.into_iter().zip(drivers).map(|(shard, driver)| {
-            let mut core = EngineCore::with_shard(
-                config.clone(),
-                shard,
-                Arc::clone(&users),
-                driver,
-                secret,
-                time_since(origin),
-            )?;
-            if let Some(before) = &before {
-                before.go_on(&mut core, time_since(origin));
-            } else if let Some(listener) = &listener {
-                core.note_begin(listener, origin);
-            }
-            CoreLoop::new(core, listener.take(), origin)
+        let cores = shards.into_iter().zip(drivers).map(|(shard, driver)| {
+            let (config, users) = (config.clone(), Arc::clone(&users));
+            EngineCore::with_shard(config, shard, users, driver, secret, time_since(origin))
         });
+        let mut cores = cores.collect::<Result<Vec<_>, StartError>>()?;
+        match &before {
+            Some(before) => before.go_on(&mut cores, time_since(origin)),
+            None => resume::note_begin(&mut cores, &listener, origin, steering),
+        }
+        let mut listener = Some(listener);
+        let loops = cores.into_iter();
+        let loops = loops.map(|core| CoreLoop::new(core, listener.take(), origin));
         Ok(Self {
             loops: loops.collect::<Result<_, StartError>>()?,
             cpus,
@@ -178,17 +170,6 @@ struct RingWhenDropped<'a>(BorrowedFd<'a>);
 impl Drop for RingWhenDropped<'_> {
     fn drop(&mut self) {
         doorbell::ring(self.0);
-    }
-}
-
-/// What each of several cores may hold. Connections spread evenly over them; listeners and programs are
-/// at all of them.
-fn share(limits: &Limits, cores: u16) -> Limits {
-    let cores = usize::from(cores);
-    Limits {
-        connections: limits.connections.div_ceil(cores),
-        time_waits: limits.time_waits.div_ceil(cores),
-        ..*limits
     }
 }
 

@@ -16,9 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 pub mod owner;
+pub mod section;
 pub mod steering;
 use owner::{CrossShardQueue, Returns};
 pub use owner::{Packet, ShardOwner};
+use section::Section;
 
 /// Messages that wait for a core at most. Programs are refused beyond it; neighbours are asked again.
 const MESSAGES_MAX: usize = 256;
@@ -86,6 +88,19 @@ impl Shard {
             siblings: Vec::new(),
             ways: Vec::new(),
             inbox: None,
+        }
+    }
+
+    /// A core that is alone with what the cores of another engine have left: it hears of no other, and none of it.
+    pub fn of_left(section: Section) -> Self {
+        let steering = Steering {
+            cores: section.cores,
+            key: 0,
+        };
+        Self {
+            core: section.core,
+            steering,
+            ..Self::single()
         }
     }
 

@@ -5,6 +5,7 @@
 //! start. Without a free one the packet is lost, and its sender sends it again.
 
 use super::Sibling;
+use super::section::Section;
 use core::net::SocketAddr;
 use hostif::Steering;
 use stack::{Detour, RxChecksum};
@@ -97,6 +98,14 @@ impl ShardOwner {
     /// Which core this is.
     pub fn core(&self) -> u16 {
         self.core
+    }
+
+    /// Which part of a file with the state of all cores is this one's.
+    pub fn section(&self) -> Section {
+        Section {
+            core: self.core,
+            cores: self.steering.cores,
+        }
     }
 
     /// Whether the packets of this connection arrive at this core.

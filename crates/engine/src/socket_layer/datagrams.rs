@@ -135,16 +135,51 @@ impl SocketLayer {
             interface: interface_named(&self.stack, interface).map_err(|_| Errno::NODEV)?,
             source,
         };
-        let changed = match change {
-            MembershipChange::Join => self.stack.udp_join(id, &membership),
-            MembershipChange::Leave => self.stack.udp_leave(id, &membership),
-            MembershipChange::Block => self.stack.udp_block(id, &membership),
-            MembershipChange::Unblock => self.stack.udp_unblock(id, &membership),
-        };
+        let interface = self.stack.interface_of(&membership);
+        let changed = interface.and_then(|interface| {
+            change_of(&mut self.stack, id, change, &membership).map(|()| interface)
+        });
         match changed {
-            Ok(()) => Ok(0),
+            Ok(interface) => {
+                self.sockets
+                    .note_membership(row, interface, change, &membership);
+                Ok(0)
+            }
             Err(stack::Error::NotFound) => Err(Errno::NODEV),
             Err(error) => Err(errno::of_stack(error)),
+        }
+    }
+
+    /// Whether the engine before has changed a membership so already.
+    pub(crate) fn has_changed_membership(
+        &self,
+        row: u32,
+        change: MembershipChange,
+        (group, source): (IpAddr, Option<IpAddr>),
+        interface: u32,
+    ) -> bool {
+        let Ok(interface) = interface_named(&self.stack, interface) else {
+            return false;
+        };
+        let membership = Membership {
+            group,
+            interface,
+            source,
+        };
+        let interface = self.stack.interface_of(&membership);
+        interface.is_ok_and(|interface| {
+            self.sockets
+                .has_changed_membership(row, interface, change, &membership)
+        })
+    }
+
+    /// After a restart: the socket joins its groups again, and routers hear of it.
+    pub(super) fn join_again(&mut self, row: u32, id: UdpId) {
+        for (change, membership) in self.sockets.memberships_of(row) {
+            if let Err(error) = change_of(&mut self.stack, id, change, &membership) {
+                let group = membership.group;
+                tracing::warn!("the group {group} is not joined again: {error}");
+            }
         }
     }
 
@@ -179,6 +214,20 @@ impl SocketLayer {
             self.sockets.change_datagram(id, |row| row.consumed = end);
         }
         true
+    }
+}
+
+fn change_of(
+    stack: &mut Stack<'_>,
+    id: UdpId,
+    change: MembershipChange,
+    membership: &Membership,
+) -> Result<(), stack::Error> {
+    match change {
+        MembershipChange::Join => stack.udp_join(id, membership),
+        MembershipChange::Leave => stack.udp_leave(id, membership),
+        MembershipChange::Block => stack.udp_block(id, membership),
+        MembershipChange::Unblock => stack.udp_unblock(id, membership),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::orphans::Orphans;
 use crate::programs::kept::ProgramTables;
 use crate::programs::users::{FinishedSender, Users};
 use crate::shards::owner::ShardOwner;
+use crate::shards::section::Section;
 use crate::sockets::shares::Bounds;
 use crate::sockets::{SocketTables, Sockets};
 use crate::stamps::Stamps;
@@ -37,7 +38,7 @@ impl SocketLayer {
         now: Instant,
     ) -> Result<(Self, ProgramTables), StartError> {
         let rows = config.limits.rows();
-        let (mut state, goes_on) = open_state(config, rows)?;
+        let (mut state, goes_on) = open_state(config, rows, owner.section())?;
         let secret = if goes_on { state.engine.secret } else { secret };
         state.engine.secret = secret;
         let core = owner.core();
@@ -51,7 +52,7 @@ impl SocketLayer {
         }
         let mut stack = match &config.left {
             Some(left) => {
-                let left = State::adopt(duplicate(left)?, &config.limits, rows)?;
+                let left = State::adopt(duplicate(left)?, &config.limits, rows, owner.section())?;
                 Stack::rebuild(left.tables, stack_config)?.0
             }
             None if goes_on => Stack::rebuild(state.tables, stack_config)?.0,
@@ -92,6 +93,7 @@ impl SocketLayer {
                     undo_datagram: state.undo_datagram,
                     regions: state.regions,
                     holds: state.holds,
+                    memberships: state.memberships,
                 },
             ),
             senders: Senders::new(rows, scope_id),
@@ -109,19 +111,19 @@ impl SocketLayer {
 }
 
 /// The state, and whether it is that of an engine with which this one goes on.
-fn open_state(config: &Config, rows: usize) -> Result<(State, bool), StartError> {
+fn open_state(config: &Config, rows: usize, section: Section) -> Result<(State, bool), StartError> {
     let limits = &config.limits;
     let Some(kept) = &config.kept else {
         return Ok((State::create(limits, rows)?, false));
     };
     if kept.goes_on {
-        let state = State::adopt(duplicate(&kept.state)?, limits, rows)?;
+        let state = State::adopt(duplicate(&kept.state)?, limits, rows, section)?;
         if state.engine.layout != layout(limits, rows) {
             return Err(StateError::Foreign.into());
         }
         return Ok((state, true));
     }
-    let state = State::create_in(duplicate(&kept.state)?, limits, rows)?;
+    let state = State::create_in(duplicate(&kept.state)?, limits, rows, section)?;
     state.engine.layout = layout(limits, rows);
     Ok((state, false))
 }

@@ -12,9 +12,9 @@ use crate::state::rows::Fenced;
 use core::net::SocketAddr;
 use hostif::datagram::{Failure, RECORD_BYTES, Received, Rings, charged_bytes, record_bytes};
 use hostif::window::WindowSpan;
-use hostif::{DatagramOptions, Window, stamp};
+use hostif::{DatagramOptions, MembershipChange, Window, stamp};
 use rustix::io::Errno;
-use stack::{Datagram, DatagramError, UdpId};
+use stack::{Datagram, DatagramError, InterfaceId, Membership, UdpId};
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
 /// `SO_EE_ORIGIN_LOCAL`, `SO_EE_ORIGIN_ICMP` and `SO_EE_ORIGIN_ICMP6` of linux/errqueue.h.
@@ -70,6 +70,38 @@ impl Fenced for DatagramRow {
 }
 
 const _: () = assert!(size_of::<DatagramRow>() == 72);
+
+impl Sockets {
+    /// A socket's membership has changed so.
+    pub(crate) fn note_membership(
+        &mut self,
+        socket: u32,
+        interface: InterfaceId,
+        change: MembershipChange,
+        about: &Membership,
+    ) {
+        let named = (socket, self.row(socket).generation);
+        self.memberships.note(named, interface, change, about);
+    }
+
+    /// Whether that change of a socket's membership has happened.
+    pub(crate) fn has_changed_membership(
+        &self,
+        socket: u32,
+        interface: InterfaceId,
+        change: MembershipChange,
+        about: &Membership,
+    ) -> bool {
+        let named = (socket, self.row(socket).generation);
+        self.memberships
+            .has_changed(named, interface, change, about)
+    }
+
+    /// What is to be done again for a socket after a restart, in this order.
+    pub(crate) fn memberships_of(&self, socket: u32) -> Vec<(MembershipChange, Membership)> {
+        self.memberships.of(socket)
+    }
+}
 
 impl Sockets {
     /// What the program chooses for a datagram socket.

@@ -8,6 +8,7 @@ pub mod datagrams;
 mod holding;
 mod host;
 mod identity;
+mod memberships;
 pub mod notify;
 mod place;
 mod publish;
@@ -27,11 +28,12 @@ use crate::sockets::datagrams::DatagramRow;
 use crate::sockets::holding::Holds;
 use crate::sockets::identity::Identities;
 pub use crate::sockets::identity::Identity;
+use crate::sockets::memberships::Memberships;
 use crate::sockets::notify::Dirty;
 use crate::sockets::region::{Regions, SMALL_BYTES};
 use crate::sockets::rows::{Kind, Marks, SocketRow, at};
 use crate::sockets::shares::{Bounds, Table};
-use crate::state::rows::{Held, HoldRow, RegionRow, Undo};
+use crate::state::rows::{Held, HoldRow, MembershipRow, RegionRow, Undo};
 use core::net::SocketAddr;
 use hostif::datagram::Rings;
 use hostif::header::SlotName;
@@ -119,6 +121,8 @@ pub struct SocketTables {
     pub regions: &'static mut [RegionRow],
     /// Who holds a socket besides the first.
     pub holds: &'static mut [HoldRow],
+    /// Groups of datagram sockets.
+    pub memberships: &'static mut [MembershipRow],
 }
 
 /// All sockets of a core.
@@ -134,6 +138,7 @@ pub struct Sockets {
     undo: &'static mut Undo<SocketRow>,
     undo_datagram: &'static mut Undo<DatagramRow>,
     holds: Holds,
+    memberships: Memberships,
     /// Of the rows that were ever used.
     companions: Vec<Companion>,
     /// By their backing sockets.
@@ -212,6 +217,7 @@ impl Sockets {
             undo: tables.undo,
             undo_datagram: tables.undo_datagram,
             holds: Holds::new(tables.holds),
+            memberships: Memberships::new(tables.memberships),
         }
     }
 
@@ -410,6 +416,7 @@ impl Sockets {
     pub fn destroy(&mut self, row: u32) {
         let record = *self.row(row);
         self.release_backing(row);
+        self.memberships.forget(row);
         if let Some(pair) = record.pair() {
             let is_small = self.with_header(row, |header| {
                 header.received_end().max(header.written()) <= SMALL_BYTES

@@ -49,6 +49,13 @@ impl Sockets {
             }
         }
         self.regions.resume_use(&used);
+        let rows = &self.rows;
+        self.memberships.resume(|one| {
+            let socket = rows.get(at(one.row));
+            socket.is_some_and(|socket| {
+                socket.kind == Kind::Datagram && socket.generation == one.generation
+            })
+        });
         for hold in self.holds.found() {
             let slot = usize::try_from(hold.slot).unwrap_or(usize::MAX);
             let is_its = self

@@ -7,6 +7,7 @@
 use core::sync::atomic::{Ordering, compiler_fence};
 use nic::af_packet::{Geometry, Numbers};
 use rustix::fd::{AsRawFd, RawFd};
+use stack::PackedAddress;
 use zerocopy::{FromBytes, FromZeros, Immutable, KnownLayout};
 
 /// What is stored before is stored before what follows: between the two whoever goes on may find the rows.
@@ -104,7 +105,7 @@ macro_rules! slots {
     };
 }
 
-/// The engine.
+/// The engine, as one of its cores knows it. The first core's is put last: all are there if that one is.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct EngineRow {
@@ -121,6 +122,9 @@ pub struct EngineRow {
     pub origin_ns: u64,
     /// The stack's secret.
     pub secret: [u8; 16],
+    /// The key of the hash that spreads connections over cores: whoever goes on spreads them alike.
+    pub steering_key: u32,
+    pub reserved: u32,
     pub device: DeviceRow,
 }
 
@@ -247,8 +251,30 @@ pub struct ChannelRow {
     pub file: Held,
 }
 
+/// What a datagram socket hears of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct MembershipRow {
+    pub used: u32,
+    /// The socket's row, and which use of it.
+    pub row: u32,
+    pub generation: u32,
+    /// See `sockets/memberships.rs`.
+    pub kind: u32,
+    /// The stack's number of the interface.
+    pub interface: u32,
+    pub group: PackedAddress,
+    pub source: PackedAddress,
+}
+
 slots!(
-    EngineRow, SessionRow, RegionRow, HandleRow, HoldRow, ChannelRow
+    EngineRow,
+    SessionRow,
+    RegionRow,
+    HandleRow,
+    HoldRow,
+    MembershipRow,
+    ChannelRow
 );
 
 /// A row as it was before the change that is under way.

@@ -1,8 +1,11 @@
 //! Maps the state region and carves the tables out of it. See mmap(2), memfd_create(2).
 #![allow(unsafe_code)]
 
-use super::rows::{ChannelRow, EngineRow, HandleRow, HoldRow, RegionRow, SessionRow, Undo};
+use super::rows::{
+    ChannelRow, EngineRow, HandleRow, HoldRow, MembershipRow, RegionRow, SessionRow, Undo,
+};
 use crate::config::Limits;
+use crate::shards::section::Section;
 use crate::sockets::datagrams::DatagramRow;
 use crate::sockets::rows::SocketRow;
 use rustix::fd::{FromRawFd as _, OwnedFd, RawFd};
@@ -26,8 +29,10 @@ const HANDLES_PER_SESSION: usize = 64;
 const HOLDS_PER_SOCKET: usize = 2;
 /// Pairs of programs that may pass bytes through memory at a time.
 const CHANNEL_REGIONS: usize = 64;
+/// Groups of datagram sockets, and sources of them, that the next engine knows.
+const MEMBERSHIPS: usize = 4_096;
 /// Version of the rows that are the engine's own.
-const ROWS_VERSION: u32 = 2;
+const ROWS_VERSION: u32 = 3;
 
 /// Why there is no state region.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +76,8 @@ pub struct State {
     pub holds: &'static mut [HoldRow],
     /// Memory between two programs.
     pub channels: &'static mut [ChannelRow],
+    /// Groups of datagram sockets.
+    pub memberships: &'static mut [MembershipRow],
 }
 
 /// Whether a descriptor of that number is open.
@@ -141,34 +148,42 @@ impl State {
         let file = rustix::fs::memfd_create(c"shunt-state", MemfdFlags::CLOEXEC)
             .map_err(system("create"))?;
         let file = hostif::host_hooks::relocate_fd(file);
-        Self::create_in(file, limits, rows)
+        Self::create_in(file, limits, rows, Section::ONLY)
     }
 
-    /// The same in a file that somebody else holds as well.
+    /// The same in a file that somebody else holds as well. The first core comes first: what was in the file is gone then.
     ///
     /// # Errors
     /// [`StateError`].
-    pub fn create_in(file: OwnedFd, limits: &Limits, rows: usize) -> Result<Self, StateError> {
+    pub fn create_in(
+        file: OwnedFd,
+        limits: &Limits,
+        rows: usize,
+        section: Section,
+    ) -> Result<Self, StateError> {
         let system = |what| move |errno| StateError::System(what, errno);
         let places = Places::of(limits, rows)?;
-        // Whatever was there is gone.
-        rustix::fs::ftruncate(&file, 0).map_err(system("size"))?;
-        rustix::fs::ftruncate(&file, places.len()?).map_err(system("size"))?;
-        Self::map(file, limits, rows, &places)
+        let (start, whole) = section.place(places.len()?).ok_or(StateError::TooLarge)?;
+        if section.core == 0 {
+            rustix::fs::ftruncate(&file, 0).map_err(system("size"))?;
+            rustix::fs::ftruncate(&file, whole).map_err(system("size"))?;
+        }
+        Self::map(file, limits, rows, (&places, start))
     }
 
-    /// The region of an engine that has ended, with the same limits. Nobody else may map it any more.
+    /// The region of a core of an engine that has ended, with the same limits. Nobody else may map it any more.
     ///
     /// # Errors
-    /// [`StateError`]: it has another size.
-    pub fn adopt(file: OwnedFd, limits: &Limits, rows: usize) -> Result<Self, StateError> {
-        let system = |what| move |errno| StateError::System(what, errno);
+    /// [`StateError`]: the file has another size.
+    pub fn adopt(
+        file: OwnedFd,
+        limits: &Limits,
+        rows: usize,
+        section: Section,
+    ) -> Result<Self, StateError> {
         let places = Places::of(limits, rows)?;
-        let stat = rustix::fs::fstat(&file).map_err(system("look at"))?;
-        if u64::try_from(stat.st_size) != Ok(places.len()?) {
-            return Err(StateError::Foreign);
-        }
-        Self::map(file, limits, rows, &places)
+        let start = start_of(&file, &places, section)?;
+        Self::map(file, limits, rows, (&places, start))
     }
 
     /// The engine's row of such a region, read and not mapped.
@@ -179,16 +194,14 @@ impl State {
         file: &OwnedFd,
         limits: &Limits,
         rows: usize,
+        section: Section,
     ) -> Result<EngineRow, StateError> {
         let system = |what| move |errno| StateError::System(what, errno);
         let places = Places::of(limits, rows)?;
-        let stat = rustix::fs::fstat(file).map_err(system("look at"))?;
-        if u64::try_from(stat.st_size) != Ok(places.len()?) {
-            return Err(StateError::Foreign);
-        }
+        let start = start_of(file, &places, section)?;
         let mut bytes = [0; size_of::<EngineRow>()];
         let at = u64::try_from(places.engine).map_err(|_| StateError::TooLarge)?;
-        let read = rustix::io::pread(file, &mut bytes[..], at).map_err(system("read"))?;
+        let read = rustix::io::pread(file, &mut bytes[..], start + at).map_err(system("read"))?;
         if read < bytes.len() {
             return Err(StateError::Foreign);
         }
@@ -199,7 +212,7 @@ impl State {
         file: OwnedFd,
         limits: &Limits,
         rows: usize,
-        places: &Places,
+        (places, start): (&Places, u64),
     ) -> Result<Self, StateError> {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
@@ -210,13 +223,13 @@ impl State {
                 ProtFlags::READ | ProtFlags::WRITE,
                 flags,
                 &file,
-                0,
+                start,
             )
         }
         .map_err(|errno| StateError::System("map", errno))?
         .cast::<u8>();
         // SAFETY: the offsets are disjoint, page-aligned (which is enough for every row type), inside
-        // the mapping, and each is used once; the mapping is never undone, zeroed memory is a valid
+        // the mapping, which no other section of the file overlaps, and each is used once; the mapping is never undone, zeroed memory is a valid
         // value of every type (`FromZeros`), as is whatever an engine of this version left there: rows are plain numbers. No other
         // process maps the file: it is fresh, or its engine has ended.
         let state = unsafe {
@@ -240,6 +253,7 @@ impl State {
                 handles: slice_at(base, places.handles, limits.sessions * HANDLES_PER_SESSION),
                 holds: slice_at(base, places.holds, rows * HOLDS_PER_SOCKET),
                 channels: slice_at(base, places.channels, CHANNEL_REGIONS),
+                memberships: slice_at(base, places.memberships, MEMBERSHIPS),
                 sockets: slice_at(base, places.sockets, rows),
                 datagrams: slice_at(base, places.datagrams, limits.datagrams),
                 file,
@@ -247,6 +261,16 @@ impl State {
         };
         Ok(state)
     }
+}
+
+/// Where a section begins in the file of an engine that has ended.
+fn start_of(file: &OwnedFd, places: &Places, section: Section) -> Result<u64, StateError> {
+    let stat = rustix::fs::fstat(file).map_err(|errno| StateError::System("look at", errno))?;
+    let (start, whole) = section.place(places.len()?).ok_or(StateError::TooLarge)?;
+    if u64::try_from(stat.st_size) != Ok(whole) {
+        return Err(StateError::Foreign);
+    }
+    Ok(start)
 }
 
 fn range_blocks_of(limits: &Limits) -> usize {
@@ -278,6 +302,7 @@ struct Places {
     handles: usize,
     holds: usize,
     channels: usize,
+    memberships: usize,
     end: usize,
 }
 
@@ -318,6 +343,7 @@ impl Places {
             )?,
             holds: place(rows * HOLDS_PER_SOCKET, size_of::<HoldRow>())?,
             channels: place(CHANNEL_REGIONS, size_of::<ChannelRow>())?,
+            memberships: place(MEMBERSHIPS, size_of::<MembershipRow>())?,
             end,
         })
     }

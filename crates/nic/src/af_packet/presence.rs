@@ -8,6 +8,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netlink::interface;
+use rustix::io::{DupFlags, dup3};
 use rustix::net::{netdevice, sockopt};
 
 use super::{AfPacket, OpenError, caps, filter, sys};
@@ -21,6 +22,9 @@ pub(super) struct Fanout {
     count: u16,
     group: Mutex<Option<Made>>,
 }
+
+/// The generation of a group that came from another process.
+const TAKEN_UP: u32 = 1;
 
 /// The group that was made last.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +41,19 @@ impl Fanout {
             program: program.to_vec(),
             count,
             group: Mutex::new(None),
+        }
+    }
+
+    /// A group whose members all came from another process.
+    pub(super) fn taken_up(program: &[Instruction], count: u16, group: sys::Group) -> Self {
+        let made = Made {
+            group,
+            generation: TAKEN_UP,
+            members: count,
+        };
+        Self {
+            group: Mutex::new(Some(made)),
+            ..Self::new(program, count)
         }
     }
 
@@ -60,6 +77,14 @@ impl FanoutMember {
             fanout: Arc::clone(fanout),
             number,
             generation: 0,
+        }
+    }
+
+    /// A member of a group that was taken up.
+    pub(super) fn taken_up(fanout: &Arc<Fanout>, number: u16) -> Self {
+        Self {
+            generation: TAKEN_UP,
+            ..Self::new(fanout, number)
         }
     }
 
@@ -196,10 +221,18 @@ impl AfPacket {
             member
                 .join(fresh.socket.as_fd(), index)
                 .map_err(self.failed("joining the fanout group"))?;
-            let Self { ring, socket, .. } = fresh;
+            let Self {
+                ring,
+                socket,
+                ring_geometry,
+                ..
+            } = fresh;
             // The ring is unmapped before its socket closes.
             self.ring = ring;
-            self.socket = socket;
+            self.ring_geometry = ring_geometry;
+            // Under the same number, which whoever goes on looks at.
+            dup3(&socket, &mut self.socket, DupFlags::CLOEXEC)
+                .map_err(|errno| self.failed("dup3")(errno.into()))?;
             self.awaits_others = true;
         }
         if !member.is_complete() {

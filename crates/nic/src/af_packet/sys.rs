@@ -108,6 +108,13 @@ const KIND: u32 = libc::PACKET_FANOUT_CBPF | IGNORE_OUTGOING;
 /// Makes a bound socket the first of a new group, which `program` distributes frames over.
 pub(super) fn found_group(fd: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<Group> {
     set_option(fd, libc::PACKET_FANOUT, &((KIND | UNIQUE_ID) << 16))?;
+    let made = group(fd)?.ok_or(io::ErrorKind::InvalidData)?;
+    bpf::classic::attach_fanout(fd, program)?;
+    Ok(made)
+}
+
+/// The group that a packet socket belongs to.
+pub(super) fn group(fd: BorrowedFd<'_>) -> io::Result<Option<Group>> {
     let mut group = 0_u32;
     let mut len =
         libc::socklen_t::try_from(size_of_val(&group)).expect("invariant: an option is small");
@@ -124,12 +131,12 @@ pub(super) fn found_group(fd: BorrowedFd<'_>, program: &[Instruction]) -> io::Re
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    bpf::classic::attach_fanout(fd, program)?;
-    Ok(Group(group & 0xffff))
+    // Zero without a group; the kind of one is in the upper half.
+    Ok((group != 0).then_some(Group(group & 0xffff)))
 }
 
 /// A group's number in its network namespace.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Group(u32);
 
 /// Makes a bound socket the next of a group.

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::ip::route::Route;
 use crate::link::interface::{InterfaceAddress, InterfaceConfig, InterfaceId};
 use crate::link::neighbour::{ExternalNeighbour, Neighbour};
-use crate::multicast::{GroupChange, Membership};
+use crate::multicast::{GroupChange, Membership, place_of};
 use crate::stack::Stack;
 use crate::udp::UdpId;
 use core::net::IpAddr;
@@ -155,6 +155,14 @@ impl Stack<'_> {
     /// Whether an address is this host's own.
     pub fn owns_address(&self, address: IpAddr) -> bool {
         self.ip.link.interfaces.owns(address)
+    }
+
+    /// The interface that a membership is of.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`]: no group; [`Error::NotFound`]: no such interface.
+    pub fn interface_of(&self, membership: &Membership) -> Result<InterfaceId, Error> {
+        place_of(&self.ip.link.interfaces, membership).map(|(interface, _)| interface)
     }
 
     /// Makes a socket a member of a group.

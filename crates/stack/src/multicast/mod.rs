@@ -3,7 +3,7 @@
 //!
 //! Bounded: [`MEMBERSHIPS_MAX`] memberships of all sockets together, [`PER_SOCKET_MAX`] of one, each with a
 //! bounded list of sources. Memory is taken by joining, never by a packet. Memberships are no plain data:
-//! after a restart sockets have to join again.
+//! after a restart the host has to join for its sockets again.
 
 mod filter;
 mod igmp;
@@ -323,7 +323,10 @@ impl Link {
 }
 
 /// The group of a membership, on the link that it names or the one that speaks to groups.
-fn place_of(interfaces: &Interfaces, membership: &Membership) -> Result<GroupKey, Error> {
+pub(crate) fn place_of(
+    interfaces: &Interfaces,
+    membership: &Membership,
+) -> Result<GroupKey, Error> {
     let group = membership.group;
     let same = |source: IpAddr| source.is_ipv4() == group.is_ipv4();
     if !group.is_multicast() || !membership.source.is_none_or(same) {

@@ -70,6 +70,10 @@ impl Tcp<'_> {
                 self.free_connections.push(index);
                 continue;
             }
+            if self.record(index).has(Flags::READY) {
+                // An accept that had begun has not happened.
+                self.mark(index, Flags::OWNED, false);
+            }
             if self
                 .record(index)
                 .flags()

@@ -18,25 +18,46 @@ use super::{
     dpdk,
 };
 
-/// The one queue of an engine that has a keeper, and what the next engine needs to go on with it. Goes on with what the engine
+/// The queues of an engine that has a keeper, and what the next engine needs to go on with them. Goes on with what the engine
 /// before has `left` itself, where that can be.
 pub fn open_kept(
     arguments: &Arguments,
+    steering: Steering,
     sharing: Option<&Shared>,
-    left: Option<Handover>,
-) -> anyhow::Result<(fallback::Opened, Option<Numbers>)> {
+    left: Vec<Handover>,
+) -> anyhow::Result<(fallback::Opened, Vec<Numbers>)> {
     let config = af_packet_config(arguments, sharing);
-    let taken = left.and_then(|left| AfPacket::take_up(&config, left));
-    let driver = match taken {
-        Some(driver) => driver,
-        None => AfPacket::open(&config).map_err(|error| explained(error, arguments))?,
+    let taken = take_up(&config, steering, left);
+    let queues = match taken {
+        Some(queues) => queues,
+        None => open_af_packet(arguments, steering, sharing)?,
     };
-    let numbers = driver.handover();
+    let numbers: Option<Vec<Numbers>> = queues.iter().map(AfPacket::handover).collect();
+    let overrides = arguments.offloads.overrides();
     let opened = fallback::Opened {
-        queues: vec![arguments.offloads.overrides().apply_to(Box::new(driver))],
+        queues: boxed(queues)
+            .map(|queue| overrides.apply_to(queue))
+            .collect(),
         instead: None,
     };
-    Ok((opened, numbers))
+    Ok((opened, numbers.unwrap_or_default()))
+}
+
+fn take_up(
+    config: &af_packet::Config,
+    steering: Steering,
+    mut left: Vec<Handover>,
+) -> Option<Vec<AfPacket>> {
+    if steering.cores == 1 {
+        return AfPacket::take_up(config, left.pop()?).map(|one| vec![one]);
+    }
+    AfPacket::take_up_queues(config, left, &spread(steering).1)
+}
+
+fn boxed(queues: Vec<AfPacket>) -> impl Iterator<Item = Box<dyn Driver>> {
+    queues
+        .into_iter()
+        .map(|one| Box::new(one) as Box<dyn Driver>)
 }
 
 /// The queues in the order of the cores.
@@ -50,7 +71,9 @@ pub fn open(
         instead: None,
     };
     let mut opened = match arguments.driver() {
-        DriverName::AfPacket => plain(open_af_packet(arguments, steering, sharing)?),
+        DriverName::AfPacket => {
+            plain(boxed(open_af_packet(arguments, steering, sharing)?).collect())
+        }
         DriverName::AfXdp => open_af_xdp(arguments, steering, sharing)?,
         DriverName::Tap => plain(vec![open_tap(arguments)?]),
         DriverName::Dpdk => {
@@ -101,7 +124,7 @@ fn open_af_xdp(
     if sharing.is_some() && claims.is_none() {
         // What says why was logged when sharing began.
         return Ok(fallback::Opened {
-            queues: open_af_packet(arguments, steering, sharing)?,
+            queues: boxed(open_af_packet(arguments, steering, sharing)?).collect(),
             instead: Some(
                 "af_packet serves instead of af_xdp: sharing by AF_XDP needs BPF".to_owned(),
             ),
@@ -132,7 +155,7 @@ fn open_af_packet(
     arguments: &Arguments,
     steering: Steering,
     sharing: Option<&Shared>,
-) -> anyhow::Result<Vec<Box<dyn Driver>>> {
+) -> anyhow::Result<Vec<AfPacket>> {
     let config = af_packet_config(arguments, sharing);
     let opened = if steering.cores == 1 {
         AfPacket::open(&config).map(|one| vec![one])
@@ -140,9 +163,7 @@ fn open_af_packet(
         let (_, program) = spread(steering);
         AfPacket::open_queues(&config, steering.cores, &program)
     };
-    let boxed = |one| Box::new(one) as Box<dyn Driver>;
-    let queues = opened.map_err(|error| explained(error, arguments))?;
-    Ok(queues.into_iter().map(boxed).collect())
+    opened.map_err(|error| explained(error, arguments))
 }
 
 fn af_packet_config(arguments: &Arguments, sharing: Option<&Shared>) -> af_packet::Config {

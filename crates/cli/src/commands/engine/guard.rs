@@ -49,7 +49,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let Some(driver) = opened.queues.into_iter().next() else {
         bail!("--nic {}: it has no queue", arguments.nic);
     };
-    engine::reset_left(config(arguments)?, state, driver).context("--guard")?;
+    engine::reset_left(config(arguments)?, state, engine::Section::ONLY, driver)
+        .context("--guard")?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -46,9 +46,7 @@ pub enum Role {
 
 /// Whether such an engine has a keeper; others take their connections along when they die.
 pub fn is_for(arguments: &Arguments) -> bool {
-    arguments.cores == 1
-        && arguments.driver() == DriverName::AfPacket
-        && arguments.capture.is_none()
+    arguments.driver() == DriverName::AfPacket && arguments.capture.is_none()
 }
 
 /// Begins to keep, or goes on where another build has begun; returns in each engine, and in the keeper when there is no engine
@@ -134,7 +132,7 @@ impl Keeper {
                 listener: Arc::new(listener),
                 goes_on: false,
                 left: Vec::new(),
-                device: None,
+                device: Vec::new(),
                 stopped_ns: 0,
                 history: History {
                     since_s: seconds(),

@@ -95,8 +95,24 @@ fn dial(name: &str) -> Result<PrivateFd, AttachError> {
     }
 }
 
+/// How often a channel is asked for whose engine ends before it has noted it.
+const ATTEMPTS: u32 = 3;
+
+/// Attaches to another core of an engine. A channel on which its process has ended before the core took it up is of no use to the
+/// engine that goes on: another one is asked for.
+pub fn attach_to_core(main: &Control, core: u16) -> Result<(Attachment, Steering), AttachError> {
+    let mut left = ATTEMPTS;
+    loop {
+        left -= 1;
+        match dial_core(main, core).and_then(greet) {
+            Err(AttachError::Channel(_)) if left > 0 && !main.is_hung_up() => {}
+            greeted => return greeted,
+        }
+    }
+}
+
 /// Asks an engine for a channel to another of its cores.
-pub fn dial_core(main: &Control, core: u16) -> Result<PrivateFd, AttachError> {
+fn dial_core(main: &Control, core: u16) -> Result<PrivateFd, AttachError> {
     match main.request(&Request::Join { core }, &[])? {
         (Reply::Joined, descriptors) => {
             let channel = descriptors.into_iter().next();
@@ -110,9 +126,16 @@ pub fn dial_core(main: &Control, core: u16) -> Result<PrivateFd, AttachError> {
 /// An engine that does not answer a program that has nothing to do with it yet for so long is as good as absent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Attaches to the engine of that name; see [`greet`].
+/// Attaches to the engine of that name; see [`greet`]. One that goes on for another does not know whom that had just accepted.
 pub fn meet(name: &str) -> Result<(Attachment, Steering), AttachError> {
-    greet_within(Some(PATIENCE), dial(name)?)
+    let mut left = ATTEMPTS;
+    loop {
+        left -= 1;
+        match greet_within(Some(PATIENCE), dial(name)?) {
+            Err(AttachError::Channel(Errno::CONNRESET | Errno::PIPE)) if left > 0 => {}
+            met => return met,
+        }
+    }
 }
 
 /// Says hello on a channel that the engine has got already, and maps what comes back; also tells how the engine spreads

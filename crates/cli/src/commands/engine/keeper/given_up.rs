@@ -42,10 +42,18 @@ impl Keeper {
     fn reset_in_helper(&self, arguments: &Arguments) -> anyhow::Result<usize> {
         let state = self.kept.state.try_clone().context("the engine's state")?;
         confined::begin(arguments);
-        let steering = Steering { cores: 1, key: 0 };
-        let opened = drivers::open(arguments, steering, None)?;
-        let driver = opened.queues.into_iter().next();
-        let driver = driver.with_context(|| format!("--nic {}: it has no queue", arguments.nic))?;
-        Ok(engine::reset_left(config(arguments)?, state, driver)?)
+        let cores = arguments.cores;
+        let mut count = 0;
+        for core in 0..cores {
+            // All frames are this core's, as the others have ended or not begun.
+            let opened = drivers::open(arguments, Steering::SINGLE, None)?;
+            let driver = opened.queues.into_iter().next();
+            let driver =
+                driver.with_context(|| format!("--nic {}: it has no queue", arguments.nic))?;
+            let state = state.try_clone().context("the engine's state")?;
+            let section = engine::Section { core, cores };
+            count += engine::reset_left(config(arguments)?, state, section, driver)?;
+        }
+        Ok(count)
     }
 }

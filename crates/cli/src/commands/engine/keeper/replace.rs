@@ -21,6 +21,7 @@ use rustix::net::{RecvFlags, sockopt};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
+use super::super::arguments::Arguments;
 use super::Keeper;
 use crate::sys;
 
@@ -235,7 +236,7 @@ pub(super) fn taken_over() -> anyhow::Result<Option<Keeper>> {
             listener: Arc::new(sys::inherited(legacy.listener).context("the control socket")?),
             goes_on: true,
             left: Vec::new(),
-            device: None,
+            device: Vec::new(),
             stopped_ns: legacy.stopped_ns,
             history,
         },
@@ -250,7 +251,11 @@ pub(super) fn taken_over() -> anyhow::Result<Option<Keeper>> {
 }
 
 /// `--check-state`: whether this build can go on with the state that is standard input.
-pub fn check_state(mut config: Config) -> anyhow::Result<ExitCode> {
+pub fn check_state(mut config: Config, arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if !super::is_for(arguments) {
+        // What `shunt doctor --measure` has found since may be another driver.
+        bail!("an engine that is started like this now has no keeper: name the --driver");
+    }
     let state = Arc::new(std::io::stdin().as_fd().try_clone_to_owned()?);
     config.kept = Some(KeptState {
         listener: Arc::clone(&state),
@@ -258,11 +263,11 @@ pub fn check_state(mut config: Config) -> anyhow::Result<ExitCode> {
         keeper: 0,
         goes_on: true,
         left: Vec::new(),
-        device: None,
+        device: Vec::new(),
         stopped_ns: 0,
         history: History::default(),
     });
-    engine::check_state(&config)?;
+    engine::check_state(&config, arguments.cores)?;
     output::print(&format!("{CAN}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
