@@ -25,10 +25,7 @@ impl EngineCore {
         sockets.resume(taken, &|slot| programs.get(slot).is_some());
         programs.resume_handles(taken);
         self.layer.byte_channels.resume(sockets, taken);
-        let accepting = (0..self.programs.slots())
-            .filter_map(|slot| Some((self.programs.accepting(slot)?, slot)));
-        let accepting: Vec<_> = accepting.collect();
-        self.layer.resume(now, &accepting);
+        self.layer.resume(now);
         for row in 0..self.layer.sockets.used() {
             for at in 0..self.layer.sockets.holders(row).len() {
                 let slot = self.layer.sockets.holders(row)[at];
@@ -97,6 +94,9 @@ impl EngineCore {
         };
         let is_told = rings.told() > row.told;
         let is_under_way = row.command == rings.commands.position().wrapping_add(1);
+        if !is_told && let Some(accepted) = row.accepted.checked_sub(1) {
+            self.give_up(now, slot, accepted);
+        }
         let Some(rings) = self.programs.rings_of(slot).filter(|_| is_under_way) else {
             return;
         };
@@ -104,33 +104,29 @@ impl EngineCore {
             return;
         };
         if is_told {
-            return self.programs.end_command(slot);
+            rings.commands.release();
+            return;
         }
-        // The row says already which command it is, and what the program had been told before.
-        let accepted = row.accepted.checked_sub(1);
-        if !self.finish_accept(slot, &command, accepted) && !self.is_done(slot, &command) {
+        self.programs.begin_command(slot);
+        if !self.is_done(slot, &command) {
             self.handle_command(now, slot, command);
         }
         self.programs.end_command(slot);
     }
 
-    /// The connection that the engine before has accepted for this command: its program hears of it. `false`: it has accepted
-    /// none.
-    fn finish_accept(&mut self, slot: usize, command: &Command, accepted: Option<u32>) -> bool {
-        let (Op::Accept { handle }, Some(row)) = (command.op, accepted) else {
-            return false;
-        };
-        let sockets = &self.layer.sockets;
-        if row >= sockets.used() || !sockets.holders(row).contains(&slot) {
-            return false;
+    /// A connection that was accepted, and whose program does not know of it.
+    fn give_up(&mut self, now: Instant, slot: usize, row: u32) {
+        if row >= self.layer.sockets.used() || !self.layer.sockets.holders(row).contains(&slot) {
+            return;
         }
-        let addresses = sockets.with_header(row, |header| header.addresses());
-        let Some((_, Some(peer))) = addresses else {
-            return false;
-        };
-        self.back_accepted(slot, row, handle);
-        self.tell_accepted(slot, row, command.token, peer);
-        true
+        self.layer.sockets.unhold(row, slot);
+        if let Some(session) = self.programs.get_mut(slot) {
+            session.sockets.remove(&row);
+        }
+        if let Some(connection) = self.layer.sockets.row(row).connection() {
+            let sockets = &mut self.layer.sockets;
+            let _ = self.layer.stack.abort(now, connection, sockets);
+        }
     }
 
     /// Whether the engine before has carried the command out already; then its program is told.

@@ -3,7 +3,6 @@
 
 use super::EngineCore;
 use crate::programs::session::Session;
-use crate::state::rows::fence;
 use core::net::SocketAddr;
 use hostif::{Command, Completion, Consumed, Op};
 use rustix::io::Errno;
@@ -166,26 +165,23 @@ impl EngineCore {
         let outcome = self.try_accept(slot, row, handle);
         match outcome {
             Err(errno) => self.programs.done(slot, token, Err(errno)),
-            Ok((new_row, peer)) => self.tell_accepted(slot, new_row, token, peer),
+            Ok((new_row, peer)) => {
+                let record = *self.layer.sockets.row(new_row);
+                let Some(socket) = self.layer.sockets.id(new_row) else {
+                    return;
+                };
+                let (region, header) = (record.region, record.header);
+                self.programs.tell(slot, |session| {
+                    session.complete(Completion::Accepted {
+                        token,
+                        socket,
+                        region,
+                        header,
+                        peer,
+                    });
+                });
+            }
         }
-    }
-
-    /// The program hears of a connection that is its own now.
-    pub(super) fn tell_accepted(&mut self, slot: usize, row: u32, token: u32, peer: SocketAddr) {
-        let record = *self.layer.sockets.row(row);
-        let Some(socket) = self.layer.sockets.id(row) else {
-            return;
-        };
-        let (region, header) = (record.region, record.header);
-        self.programs.tell(slot, |session| {
-            session.complete(Completion::Accepted {
-                token,
-                socket,
-                region,
-                header,
-                peer,
-            });
-        });
     }
 
     fn try_accept(
@@ -204,19 +200,11 @@ impl EngineCore {
         let (new_row, peer) = self.layer.accept(row, slot, accepted)?;
         let session = self.programs.get_mut(slot).ok_or(Errno::BADF)?;
         session.sockets.insert(new_row);
-        self.back_accepted(slot, new_row, handle);
-        Ok((new_row, peer))
-    }
-
-    /// The socket that the program has prepared stands behind the accepted one.
-    pub(super) fn back_accepted(&mut self, slot: usize, row: u32, handle: u32) {
-        let session = self.programs.get_mut(slot);
-        let backing = session.and_then(|session| session.backings.remove(&handle));
-        if let Some(backing) = backing {
-            self.layer.sockets.set_backing(row, backing);
-            fence();
+        if let Some(backing) = session.backings.remove(&handle) {
+            self.layer.sockets.set_backing(new_row, backing);
             self.programs.forget_handle(slot, handle);
         }
+        Ok((new_row, peer))
     }
 
     /// Drops the session's hold. The caller closes a socket that no session holds any more.

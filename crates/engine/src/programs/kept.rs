@@ -2,7 +2,7 @@
 //! they have left here, and how far the command that is being carried out has come.
 
 use super::Programs;
-use super::session::{BACKINGS_MAX, FILES_MAX, Session};
+use super::session::{BACKINGS_MAX, FILES_MAX};
 use crate::device::link::SourceFile;
 use crate::programs::users::ProgramFd;
 use crate::state::rows::{EngineRow, HandleRow, Held, SessionRow, Slot as _, fence};
@@ -165,7 +165,6 @@ impl Programs {
         let session = self.slots.get(slot).and_then(Option::as_ref);
         let rings = session.and_then(|session| session.rings.as_ref());
         if let (Some(rings), Some(row)) = (rings, self.rows.get_mut(slot)) {
-            row.accepted = 0;
             row.told = rings.told();
             fence();
             row.command = rings.commands.position();
@@ -189,21 +188,9 @@ impl Programs {
             self.fault(slot, "a completion index that cannot be");
         }
         fence();
-        // What waits for space in the ring is told by whoever goes on.
-        let is_told = self.get(slot).is_none_or(Session::has_told_all);
-        if is_told && let Some(row) = self.rows.get_mut(slot) {
+        if let Some(row) = self.rows.get_mut(slot) {
             row.accepted = 0;
         }
-    }
-
-    /// The connection that the command under way was about to accept, or has accepted, where nobody has told the program.
-    pub(crate) fn accepting(&mut self, slot: usize) -> Option<u32> {
-        let row = *self.rows.get(slot)?;
-        let rings = self.rings_of(slot)?;
-        let is_under_way = row.command == rings.commands.position().wrapping_add(1);
-        let is_told = rings.told() > row.told;
-        let accepted = row.accepted.checked_sub(1);
-        accepted.filter(|_| is_under_way && !is_told)
     }
 
     /// Somebody waits for the end of what that token has closed. `false`: too many do.

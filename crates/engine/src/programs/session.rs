@@ -221,11 +221,6 @@ impl Session {
             && (self.is_to_ring || !(self.completions.is_empty() && self.events.is_empty()))
     }
 
-    /// Whether all completions are in its ring.
-    pub fn has_told_all(&self) -> bool {
-        self.completions.is_empty()
-    }
-
     /// When it has to be rung for what is in its ring already.
     pub fn ring_deadline(&self) -> Option<Instant> {
         self.moderator.deadline()

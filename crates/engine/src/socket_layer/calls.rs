@@ -5,8 +5,8 @@ use crate::errno;
 use crate::kernel::sharing::Shared;
 use crate::sockets::rows::Kind;
 use crate::sockets::shares::Table;
-use crate::state::rows::fence;
 use core::net::SocketAddr;
+use core::sync::atomic::{Ordering, compiler_fence};
 use hostif::{Flags, ShutdownHow, SocketHeader, SocketId};
 use nic::sharing::Transport;
 use rustix::io::Errno;
@@ -97,8 +97,8 @@ impl SocketLayer {
         Ok(0)
     }
 
-    /// Takes the next connection of a listener, which the program in `slot` holds from now on: its row and its peer. Before
-    /// anything changes `note` says which: whoever goes on finishes what has begun, and tells the program.
+    /// Takes the next connection of a listener, which the program in `slot` holds from now on: its row and its peer. What
+    /// `note` says goes before: nobody has told the program.
     pub(crate) fn accept(
         &mut self,
         row: u32,
@@ -106,27 +106,23 @@ impl SocketLayer {
         note: Option<&mut u32>,
     ) -> Result<(u32, SocketAddr), Errno> {
         let listener = self.sockets.row(row).listener().ok_or(Errno::INVAL)?;
-        let next = self.stack.next_accepted(listener);
-        let next = next.map_err(errno::of_stack)?.ok_or(Errno::AGAIN)?;
-        let new_row = SocketId::from_bits(next).ok_or(Errno::BADF)?.row();
-        if let Some(note) = note {
-            *note = new_row + 1;
-            fence();
-        }
         let accepted = self
             .stack
             .accept(listener)
             .map_err(errno::of_stack)?
             .ok_or(Errno::AGAIN)?;
-        fence();
         let ready = self.stack.accept_ready(listener).unwrap_or_default();
         self.sockets.publish_accept_ready(row, ready);
+        let id = SocketId::from_bits(accepted.owner).ok_or(Errno::BADF)?;
+        let new_row = id.row();
         self.sockets.adopt(new_row, accepted.connection);
         self.sockets
             .set_addresses(new_row, accepted.local, accepted.remote);
-        fence();
+        if let Some(note) = note {
+            *note = new_row + 1;
+            compiler_fence(Ordering::SeqCst);
+        }
         self.sockets.hold(new_row, slot);
-        fence();
         Ok((new_row, accepted.remote))
     }
 

@@ -10,14 +10,11 @@ use stack::{AcceptReady, ConnectionId, ConnectionView};
 use tcp::{Events, Instant, State};
 
 impl SocketLayer {
-    /// Joins both; the sockets have been taken up. Of these rows the connection was being accepted for the program in a slot.
-    pub(crate) fn resume(&mut self, now: Instant, accepting: &[(u32, usize)]) {
+    /// Joins both; the sockets have been taken up.
+    pub(crate) fn resume(&mut self, now: Instant) {
         self.sockets.set_now(now);
         self.orphans.resume(now, &mut self.sockets);
         self.adopt_connections(now);
-        for (row, slot) in accepting {
-            self.hold_accepted(*row, *slot);
-        }
         self.drop_unknown(now);
         for row in 0..self.sockets.used() {
             match self.sockets.row(row).kind {
@@ -46,21 +43,6 @@ impl SocketLayer {
                 Some((row, _)) if self.sockets.row(row).connection() == Some(connection) => {}
                 _ => drop(self.stack.abort(now, connection, &mut self.sockets)),
             }
-        }
-    }
-
-    /// Where a connection has left the queue of its listener, the program for which it has holds it.
-    fn hold_accepted(&mut self, row: u32, slot: usize) {
-        if row >= self.sockets.used() || !self.sockets.holders(row).is_empty() {
-            return;
-        }
-        let connection = self.sockets.row(row).connection();
-        let Some(connection) = connection.filter(|one| self.stack.is_owned(*one)) else {
-            return;
-        };
-        if let Ok((local, remote)) = self.stack.addresses(connection) {
-            self.sockets.set_addresses(row, local, remote);
-            self.sockets.hold(row, slot);
         }
     }
 

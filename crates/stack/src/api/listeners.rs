@@ -136,9 +136,8 @@ impl Stack<'_> {
         let Some(index) = self.tcp.listeners.first(id.index, Flags::READY) else {
             return Ok(None);
         };
-        // Whoever finds it both owned and in the queue leaves it there: nobody was told.
-        self.tcp.mark(index, Flags::OWNED, true);
         self.tcp.leave_queue(index, Flags::READY);
+        self.tcp.mark(index, Flags::OWNED, true);
         let record = self.tcp.record(index);
         Ok(Some(Accepted {
             connection: record.id(index),
@@ -146,16 +145,6 @@ impl Stack<'_> {
             local: self.ip.local_end(&record.tuple),
             remote: self.ip.remote_end(&record.tuple),
         }))
-    }
-
-    /// The owner of the connection that [`Stack::accept`] would return.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub fn next_accepted(&self, id: ListenerId) -> Result<Option<u64>, Error> {
-        self.tcp.listeners.check(id)?;
-        let first = self.tcp.listeners.first(id.index, Flags::READY);
-        Ok(first.map(|index| self.tcp.record(index).owner))
     }
 
     /// Connections that [`Stack::accept`] would return.

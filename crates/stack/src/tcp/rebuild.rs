@@ -70,10 +70,6 @@ impl Tcp<'_> {
                 self.free_connections.push(index);
                 continue;
             }
-            if self.record(index).has(Flags::READY) {
-                // An accept that had begun has not happened.
-                self.mark(index, Flags::OWNED, false);
-            }
             if self
                 .record(index)
                 .flags()

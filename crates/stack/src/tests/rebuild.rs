@@ -333,27 +333,6 @@ fn a_reset_waits_for_the_address_of_a_neighbour() {
 }
 
 #[test]
-fn an_accept_that_was_interrupted_has_not_happened() {
-    let mut memory = HeapTables::new(16, 4, 8).unwrap();
-    let programs = Shared::default();
-    {
-        let mut node = begin(&mut memory, programs.clone());
-        node.listen(80, 5);
-        node.handshake(NOW, ip(PEER), 1, 80).unwrap();
-        // The first store of an accept is all there is of it.
-        node.stack.tcp.mark(0, crate::tables::Flags::OWNED, true);
-    }
-    let (mut node, _) = restart(&mut memory, programs, NOW);
-    let listener = node.stack.listeners().next().unwrap().listener;
-    assert_eq!(node.stack.accept_ready(listener).unwrap().count, 1);
-    let next = node.stack.next_accepted(listener).unwrap();
-    let owner = node.accept(listener);
-    assert_eq!(owner, next);
-    assert!(node.stack.is_owned(node.id(owner.unwrap())));
-    assert_eq!(node.accept(listener), None);
-}
-
-#[test]
 fn connections_of_a_lost_listener_are_given_up() {
     let mut memory = HeapTables::new(16, 4, 8).unwrap();
     let programs = Shared::default();
