@@ -13,7 +13,7 @@ PREFIX ?= /usr/local
 PROFILE ?= release
 NATIVE := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: help release deny sbom build install-native demo check test unit integration loom fuzz bench soak long demo-trust coverage ray dpdk outside cards
+.PHONY: help release deny sbom build install-native demo check test unit integration loom fuzz fuzz-long bench soak long demo-trust coverage ray dpdk outside cards
 
 help:
 	@echo 'make build   the shunt binary, optimised'
@@ -28,6 +28,7 @@ help:
 	@echo 'make soak    files carried for MINUTES (30) beside one fault after the other: docs/reliability.md'
 	@echo 'make long    what takes minutes: slow packet scripts, 20,000 bad paths, ten kills of a 10 GiB transfer,'
 	@echo '             bad days in random order under load (SHUNT_SEED, SHUNT_ROUNDS)'
+	@echo 'make fuzz-long  the bodies of the fuzz targets for MINUTES (30) on damaged seeds; how many inputs, how many faults'
 	@echo 'make coverage  line coverage of wire, tcp and stack'
 	@echo 'make ray     a sweep of the simulator on a local Ray cluster (skipped without Ray)'
 	@echo 'make dpdk    lints and tests of the driver for DPDK (skipped without libdpdk)'
@@ -122,6 +123,11 @@ loom:
 fuzz:
 	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --workspace --lib --quiet -- hostile fuzzing
 	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --workspace --test fuzz_seeds --quiet
+
+# The same for MINUTES on every processor with optimisation, most of the time for the fast bodies; prints what was executed.
+fuzz-long:
+	CARGO_INCREMENTAL=0 $(CARGO) build --release --manifest-path fuzz/unguided/Cargo.toml --target-dir $(TARGET)/unguided --quiet
+	nice $(TARGET)/unguided/release/unguided $(MINUTES) $$(nproc) $$(date +%s)
 
 # The Python package on a local Ray cluster; `pip install ray` first, otherwise the tests are skipped and say so.
 ray: build
