@@ -27,7 +27,7 @@ help:
 	@echo 'make demo-trust  an engine is killed and replaced by another build while clients go on: what they saw'
 	@echo 'make soak    files carried for MINUTES (30) beside one fault after the other: docs/reliability.md'
 	@echo 'make long    what takes minutes: slow packet scripts, 20,000 bad paths, ten kills of a 10 GiB transfer,'
-	@echo '             bad days in random order under load (SHUNT_SEED, SHUNT_ROUNDS)'
+	@echo '             bad days in random order under load (SHUNT_SEED, SHUNT_ROUNDS), an engine that ends at every store'
 	@echo 'make fuzz-long  the bodies of the fuzz targets for MINUTES (30) on damaged seeds; how many inputs, how many faults'
 	@echo 'make coverage  line coverage of wire, tcp and stack'
 	@echo 'make ray     a sweep of the simulator on a local Ray cluster (skipped without Ray)'
@@ -100,6 +100,7 @@ long:
 	SHUNT_SEEDS=$(LONG_SEEDS) $(CARGO) test --package testkit --test network --quiet -- --nocapture
 	SHUNT_KILLS_GIB=10 $(CARGO) test --package cli --test transfer --quiet -- ten_kills
 	CARGO=$(CARGO) scripts/soak-bad-days
+	$(CARGO) test --package engine --lib --quiet -- --ignored --nocapture --test-threads=1 crashes
 
 # Shunt on emulated network cards: make cards ARGS="--quick" (docs/cards.md).
 cards: build

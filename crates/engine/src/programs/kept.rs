@@ -232,6 +232,14 @@ impl Programs {
         Some(first)
     }
 
+    /// A backing socket that was taken from under a handle has it again.
+    pub(crate) fn return_backing(&mut self, slot: usize, handle: u32, backing: ProgramFd) {
+        if let Some(session) = self.slots.get_mut(slot).and_then(Option::as_mut) {
+            self.handles.put(slot, handle, Held::of(&*backing), false);
+            session.backings.insert(handle, backing);
+        }
+    }
+
     /// Keeps a file to send from; `None`: too many. Returns its handle.
     pub(crate) fn keep_file(&mut self, slot: usize, file: ProgramFd) -> Option<u32> {
         let session = self.slots.get_mut(slot)?.as_mut()?;
