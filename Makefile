@@ -13,7 +13,7 @@ PREFIX ?= /usr/local
 PROFILE ?= release
 NATIVE := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: help release deny sbom build install-native demo check test unit integration loom fuzz fuzz-long bench soak long demo-trust coverage ray dpdk outside cards
+.PHONY: help release deny sbom build install-native demo check test unit integration loom fuzz fuzz-long sanitize bench soak long demo-trust coverage ray dpdk outside cards
 
 help:
 	@echo 'make build   the shunt binary, optimised'
@@ -29,6 +29,7 @@ help:
 	@echo 'make long    what takes minutes: slow packet scripts, 20,000 bad paths, ten kills of a 10 GiB transfer,'
 	@echo '             bad days in random order under load (SHUNT_SEED, SHUNT_ROUNDS), an engine that ends at every store'
 	@echo 'make fuzz-long  the bodies of the fuzz targets for MINUTES (30) on damaged seeds; how many inputs, how many faults'
+	@echo 'make sanitize  unit tests under AddressSanitizer and Miri, with the nightly compiler (skipped without it)'
 	@echo 'make coverage  line coverage of wire, tcp and stack'
 	@echo 'make ray     a sweep of the simulator on a local Ray cluster (skipped without Ray)'
 	@echo 'make dpdk    lints and tests of the driver for DPDK (skipped without libdpdk)'
@@ -129,6 +130,10 @@ fuzz:
 fuzz-long:
 	CARGO_INCREMENTAL=0 $(CARGO) build --release --manifest-path fuzz/unguided/Cargo.toml --target-dir $(TARGET)/unguided --quiet
 	nice $(TARGET)/unguided/release/unguided $(MINUTES) $$(nproc) $$(date +%s)
+
+# Unit tests under AddressSanitizer and Miri: make sanitize ARGS="hostif nic".
+sanitize:
+	scripts/sanitize $(ARGS)
 
 # The Python package on a local Ray cluster; `pip install ray` first, otherwise the tests are skipped and say so.
 ray: build
