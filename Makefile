@@ -13,7 +13,7 @@ PREFIX ?= /usr/local
 PROFILE ?= release
 NATIVE := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: help release deny sbom build install-native demo check test unit integration loom fuzz bench soak long demo-trust coverage ray dpdk outside cards
+.PHONY: help release deny sbom build install-native demo check test unit integration loom fuzz fuzz-long sanitize bench soak long demo-trust coverage ray dpdk outside cards
 
 help:
 	@echo 'make build   the shunt binary, optimised'
@@ -27,7 +27,9 @@ help:
 	@echo 'make demo-trust  an engine is killed and replaced by another build while clients go on: what they saw'
 	@echo 'make soak    files carried for MINUTES (30) beside one fault after the other: docs/reliability.md'
 	@echo 'make long    what takes minutes: slow packet scripts, 20,000 bad paths, ten kills of a 10 GiB transfer,'
-	@echo '             bad days in random order under load (SHUNT_SEED, SHUNT_ROUNDS)'
+	@echo '             bad days in random order under load (SHUNT_SEED, SHUNT_ROUNDS), an engine that ends at every store'
+	@echo 'make fuzz-long  the bodies of the fuzz targets for MINUTES (30) on damaged seeds; how many inputs, how many faults'
+	@echo 'make sanitize  unit tests under AddressSanitizer and Miri, with the nightly compiler (skipped without it)'
 	@echo 'make coverage  line coverage of wire, tcp and stack'
 	@echo 'make ray     a sweep of the simulator on a local Ray cluster (skipped without Ray)'
 	@echo 'make dpdk    lints and tests of the driver for DPDK (skipped without libdpdk)'
@@ -99,6 +101,7 @@ long:
 	SHUNT_SEEDS=$(LONG_SEEDS) $(CARGO) test --package testkit --test network --quiet -- --nocapture
 	SHUNT_KILLS_GIB=10 $(CARGO) test --package cli --test transfer --quiet -- ten_kills
 	CARGO=$(CARGO) scripts/soak-bad-days
+	$(CARGO) test --package engine --lib --quiet -- --ignored --nocapture --test-threads=1 crashes
 
 # Shunt on emulated network cards: make cards ARGS="--quick" (docs/cards.md).
 cards: build
@@ -122,6 +125,15 @@ loom:
 fuzz:
 	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --workspace --lib --quiet -- hostile fuzzing
 	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --workspace --test fuzz_seeds --quiet
+
+# The same for MINUTES on every processor with optimisation, most of the time for the fast bodies; prints what was executed.
+fuzz-long:
+	CARGO_INCREMENTAL=0 $(CARGO) build --release --manifest-path fuzz/unguided/Cargo.toml --target-dir $(TARGET)/unguided --quiet
+	nice $(TARGET)/unguided/release/unguided $(MINUTES) $$(nproc) $$(date +%s)
+
+# Unit tests under AddressSanitizer and Miri: make sanitize ARGS="hostif nic".
+sanitize:
+	scripts/sanitize $(ARGS)
 
 # The Python package on a local Ray cluster; `pip install ray` first, otherwise the tests are skipped and say so.
 ray: build

@@ -65,12 +65,40 @@ pub fn core_on(
     EngineCore::new(config, Box::new(end), [7; 16], now).expect("the limits are good")
 }
 
+/// What a core is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Packets and rings.
+    Poll,
+    /// See [`Wired::serve`].
+    Serve,
+    /// What came over the control channel of a slot.
+    Control(usize),
+}
+
+impl Act {
+    /// Does it. How much there was to do.
+    pub fn perform(self, core: &mut EngineCore, now: Instant) -> usize {
+        match self {
+            Self::Poll => return core.poll(now, None),
+            Self::Serve => serve(core, now),
+            Self::Control(slot) => core.handle_control(now, slot),
+        }
+        0
+    }
+}
+
+/// Does what a core is asked for in another way: [`Act::perform`].
+pub type StandIn = Box<dyn FnMut(&mut EngineCore, Instant, Act) -> usize>;
+
 /// Two cores on one wire.
 pub struct Wired {
     /// The cores.
     pub cores: [EngineCore; 2],
     /// The time that both are told.
     pub now: Instant,
+    /// Performs what the first core is asked to do.
+    pub stand_in: Option<StandIn>,
 }
 
 impl Wired {
@@ -88,17 +116,34 @@ impl Wired {
             core_on(left, ADDRESSES[0], limits, now),
             core_on(right, ADDRESSES[1], limits, now),
         ];
-        let mut wired = Self { cores, now };
+        let mut wired = Self::of(cores, now);
         wired.run_until_idle();
         wired
+    }
+
+    /// These cores, which have not been polled yet.
+    pub fn of(cores: [EngineCore; 2], now: Instant) -> Self {
+        Self {
+            cores,
+            now,
+            stand_in: None,
+        }
+    }
+
+    /// Has a core do something. How much there was to do.
+    pub fn perform(&mut self, side: usize, act: Act) -> usize {
+        match &mut self.stand_in {
+            Some(stand_in) if side == 0 => stand_in(&mut self.cores[0], self.now, act),
+            _ => act.perform(&mut self.cores[side], self.now),
+        }
     }
 
     /// Polls each core once; nothing but packets and rings.
     pub fn turn(&mut self) -> usize {
         let mut work = 0;
-        for core in &mut self.cores {
-            work += core.poll(self.now, None);
-            if let Some(error) = core.failure() {
+        for side in 0..self.cores.len() {
+            work += self.perform(side, Act::Poll);
+            if let Some(error) = self.cores[side].failure() {
                 panic!("the driver failed: {error}");
             }
         }
@@ -107,8 +152,8 @@ impl Wired {
 
     /// What the thread around a core does besides: control channels, ends of sessions, housekeeping.
     pub fn serve(&mut self) {
-        for core in &mut self.cores {
-            serve(core, self.now);
+        for side in 0..self.cores.len() {
+            self.perform(side, Act::Serve);
         }
     }
 

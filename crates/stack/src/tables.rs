@@ -257,6 +257,11 @@ impl ConnectionRecord {
         self.flags = all.bits();
     }
 
+    /// One flag in the place of another, in one store: whoever goes on finds one of them.
+    pub(crate) fn replace(&mut self, old: Flags, new: Flags) {
+        self.flags = ((self.flags() - old) | new).bits();
+    }
+
     pub(crate) const fn listener(&self) -> ListenerId {
         ListenerId {
             index: self.listener_index,

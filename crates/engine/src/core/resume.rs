@@ -3,10 +3,9 @@
 
 use super::EngineCore;
 use crate::programs::resume::Taken;
-use crate::sockets::rows::Kind;
-use crate::state::rows::SessionRow;
+use crate::sockets::rows::{Kind, Marks};
 use hostif::control::{ASK_AGAIN, Reply, send};
-use hostif::{Command, Op};
+use hostif::{Command, Op, SocketId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd as _;
 use tcp::Instant;
@@ -25,6 +24,13 @@ impl EngineCore {
         sockets.resume(taken, &|slot| programs.get(slot).is_some());
         programs.resume_handles(taken);
         self.layer.byte_channels.resume(sockets, taken);
+        let slots = 0..self.programs.slots();
+        let interrupted: Vec<_> = slots.map(|slot| self.interrupted_command(slot)).collect();
+        for (slot, command) in interrupted.iter().enumerate() {
+            if let Some(command) = command {
+                self.undo(slot, command);
+            }
+        }
         self.layer.resume(now);
         for row in 0..self.layer.sockets.used() {
             for at in 0..self.layer.sockets.holders(row).len() {
@@ -34,15 +40,15 @@ impl EngineCore {
                 }
             }
         }
-        for slot in 0..self.programs.slots() {
-            self.resume_session(now, slot);
+        for (slot, command) in interrupted.into_iter().enumerate() {
+            self.resume_session(now, slot, command);
         }
         for set in self.layer.orphans.sets() {
             taken.note(set);
         }
     }
 
-    fn resume_session(&mut self, now: Instant, slot: usize) {
+    fn resume_session(&mut self, now: Instant, slot: usize, interrupted: Option<Command>) {
         let Some(row) = self.programs.row_mut(slot).map(|row| *row) else {
             return;
         };
@@ -52,7 +58,9 @@ impl EngineCore {
         if row.owes_answer == 1 {
             self.answer_again(slot);
         }
-        self.finish_command(now, slot, &row);
+        if let Some(command) = interrupted {
+            self.finish_command(now, slot, command);
+        }
         for token in row.closings {
             if token != 0 {
                 self.programs.end_closing(slot, token);
@@ -87,46 +95,71 @@ impl EngineCore {
         self.programs.set_owes_answer(slot, false);
     }
 
-    /// The command that was being carried out.
-    fn finish_command(&mut self, now: Instant, slot: usize, row: &SessionRow) {
-        let Some(rings) = self.programs.rings_of(slot) else {
-            return;
-        };
-        let is_told = rings.told() > row.told;
-        let is_under_way = row.command == rings.commands.position().wrapping_add(1);
-        if !is_told && let Some(accepted) = row.accepted.checked_sub(1) {
-            self.give_up(now, slot, accepted);
+    /// The command that was being carried out, and of whose end the program was not told.
+    fn interrupted_command(&mut self, slot: usize) -> Option<Command> {
+        let row = *self.programs.row_mut(slot)?;
+        let rings = self.programs.rings_of(slot)?;
+        if row.command != rings.commands.position().wrapping_add(1) {
+            return None;
         }
-        let Some(rings) = self.programs.rings_of(slot).filter(|_| is_under_way) else {
-            return;
-        };
-        let Ok(Some(command)) = rings.commands.read() else {
-            return;
-        };
-        if is_told {
+        let command = rings.commands.read().ok().flatten()?;
+        if rings.told() > row.told {
             rings.commands.release();
-            return;
+            return None;
         }
+        Some(command)
+    }
+
+    /// Undoes what of a command cannot be done once more where a part of it was.
+    fn undo(&mut self, slot: usize, command: &Command) {
+        match (command.op, command.socket) {
+            (Op::Accept { handle }, _) => self.undo_accept(slot, handle),
+            (Op::Close { .. }, Some(id)) => self.undo_close(slot, id),
+            _ => {}
+        }
+    }
+
+    /// The connection waits to be accepted again, and what was to stand behind it has its handle again.
+    fn undo_accept(&mut self, slot: usize, handle: u32) {
+        let noted = self.programs.row_mut(slot).map_or(0, |row| row.accepted);
+        let sockets = &mut self.layer.sockets;
+        let row = noted.checked_sub(1).filter(|row| *row < sockets.used());
+        let Some(row) = row.filter(|row| sockets.id(*row).is_some()) else {
+            return;
+        };
+        let owner = sockets.id(row).map(SocketId::to_bits);
+        if let Some(backing) = sockets.companion(row).backing.take() {
+            self.programs.return_backing(slot, handle, backing);
+            sockets.keep_backing(row, None);
+        }
+        sockets.unhold(row, slot);
+        let mut all = self.layer.stack.connection_names();
+        let connection = all.find(|(_, of)| Some(*of) == owner);
+        drop(all);
+        if let Some((connection, _)) = connection {
+            self.layer.stack.put_back(connection);
+        }
+    }
+
+    /// A connection is its program's until it is closed: what was written before leaves first.
+    fn undo_close(&mut self, slot: usize, id: SocketId) {
+        let sockets = &self.layer.sockets;
+        let Some(row) = sockets.row_of(id.to_bits()) else {
+            return;
+        };
+        let is_held = !sockets.holders(row).is_empty() || sockets.has(row, Marks::ORPHAN);
+        let connection = sockets.row(row).connection();
+        if !is_held && connection.is_some_and(|one| self.layer.stack.is_owned(one)) {
+            self.layer.sockets.hold(row, slot);
+        }
+    }
+
+    fn finish_command(&mut self, now: Instant, slot: usize, command: Command) {
         self.programs.begin_command(slot);
         if !self.is_done(slot, &command) {
             self.handle_command(now, slot, command);
         }
         self.programs.end_command(slot);
-    }
-
-    /// A connection that was accepted, and whose program does not know of it.
-    fn give_up(&mut self, now: Instant, slot: usize, row: u32) {
-        if row >= self.layer.sockets.used() || !self.layer.sockets.holders(row).contains(&slot) {
-            return;
-        }
-        self.layer.sockets.unhold(row, slot);
-        if let Some(session) = self.programs.get_mut(slot) {
-            session.sockets.remove(&row);
-        }
-        if let Some(connection) = self.layer.sockets.row(row).connection() {
-            let sockets = &mut self.layer.sockets;
-            let _ = self.layer.stack.abort(now, connection, sockets);
-        }
     }
 
     /// Whether the engine before has carried the command out already; then its program is told.
@@ -138,6 +171,15 @@ impl EngineCore {
             (Op::Close { .. }, None) => 0,
             (Op::Bind { .. }, Some(record)) if record.local_port != 0 => {
                 u64::from(record.local_port)
+            }
+            (Op::Bind { .. }, Some(record)) if record.kind == Kind::Datagram => {
+                let id = record.datagram();
+                let bound = id.and_then(|id| self.layer.stack.udp_addresses(id).ok());
+                let port = bound.map_or(0, |(local, _)| local.port());
+                if port == 0 {
+                    return false;
+                }
+                port.into()
             }
             (
                 Op::Connect { .. }

@@ -1,9 +1,9 @@
 //! A program as the engine sees one: a control channel, a region, rings. What the client library does
 //! with care this does step by step, so that a test can leave steps out or do them wrongly.
 
-use super::Wired;
+use super::{Act, Wired};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
-use hostif::control::{Reply, Request, receive, send};
+use hostif::control::{ASK_AGAIN, Reply, Request, receive, send};
 use hostif::{
     Command, Completion, Consumed, Consumer, Flags, Op, Producer, Region, SocketHeader, SocketId,
     Written,
@@ -14,6 +14,9 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
 /// Polls that an answer may take.
 const TURNS_MAX: usize = 1_000;
+
+/// The engine that took a request was replaced.
+const ASK_AGAIN_ERRNO: Errno = Errno::from_raw_os_error(ASK_AGAIN as i32);
 
 /// An attached program. Dropping it is its death.
 pub struct Program {
@@ -207,9 +210,18 @@ impl Program {
         request: &Request,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Reply, Vec<OwnedFd>), Errno> {
-        send(self.control.as_fd(), &request.encode(), descriptors)?;
-        wired.cores[self.side].handle_control(wired.now, self.slot);
-        answer(self.control.as_fd())
+        loop {
+            // An engine that goes on where another one stopped may have answered what was answered already.
+            while receive(self.control.as_fd(), RecvFlags::DONTWAIT)
+                .is_ok_and(|old| !old.bytes.is_empty())
+            {}
+            send(self.control.as_fd(), &request.encode(), descriptors)?;
+            wired.perform(self.side, Act::Control(self.slot));
+            match answer(self.control.as_fd()) {
+                Err(errno) if errno == ASK_AGAIN_ERRNO => {}
+                answer => return answer,
+            }
+        }
     }
 
     /// The port that the kernel socket behind every socket of this program holds.

@@ -165,6 +165,8 @@ impl Programs {
         let session = self.slots.get(slot).and_then(Option::as_ref);
         let rings = session.and_then(|session| session.rings.as_ref());
         if let (Some(rings), Some(row)) = (rings, self.rows.get_mut(slot)) {
+            // What an engine before noted of a command that was told is none of this one's.
+            row.accepted = 0;
             row.told = rings.told();
             fence();
             row.command = rings.commands.position();
@@ -230,6 +232,14 @@ impl Programs {
             session.backings.insert(handle, descriptor);
         }
         Some(first)
+    }
+
+    /// A backing socket that was taken from under a handle has it again.
+    pub(crate) fn return_backing(&mut self, slot: usize, handle: u32, backing: ProgramFd) {
+        if let Some(session) = self.slots.get_mut(slot).and_then(Option::as_mut) {
+            self.handles.put(slot, handle, Held::of(&*backing), false);
+            session.backings.insert(handle, backing);
+        }
     }
 
     /// Keeps a file to send from; `None`: too many. Returns its handle.

@@ -106,6 +106,13 @@ impl SocketLayer {
         note: Option<&mut u32>,
     ) -> Result<(u32, SocketAddr), Errno> {
         let listener = self.sockets.row(row).listener().ok_or(Errno::INVAL)?;
+        if let Some(note) = note {
+            let first = self.stack.first_to_accept(listener).ok().flatten();
+            *note = first
+                .and_then(SocketId::from_bits)
+                .map_or(0, |id| id.row() + 1);
+            compiler_fence(Ordering::SeqCst);
+        }
         let accepted = self
             .stack
             .accept(listener)
@@ -118,10 +125,6 @@ impl SocketLayer {
         self.sockets.adopt(new_row, accepted.connection);
         self.sockets
             .set_addresses(new_row, accepted.local, accepted.remote);
-        if let Some(note) = note {
-            *note = new_row + 1;
-            compiler_fence(Ordering::SeqCst);
-        }
         self.sockets.hold(new_row, slot);
         Ok((new_row, accepted.remote))
     }

@@ -78,7 +78,11 @@ impl SocketLayer {
         if !self.is_held(row) {
             return self.sockets.destroy(row);
         }
-        if self.sockets.row(row).kind == Kind::Fresh && self.sockets.row(row).local_port != 0 {
+        let record = *self.sockets.row(row);
+        if record.kind == Kind::Fresh && record.local_port != 0 {
+            self.sockets.with_header(row, |header| {
+                header.engine_set_addresses(Some(record.local()), None);
+            });
             self.holders
                 .expect_listener(&self.stack, &self.sockets, row);
         }
@@ -138,6 +142,12 @@ impl SocketLayer {
         let Some(owner) = self.sockets.id(row).map(|id| id.to_bits()) else {
             return;
         };
+        if let Ok((local, remote)) = self.stack.addresses(connection) {
+            self.sockets.set_addresses(row, local, remote);
+        }
+        if view.state == State::SynSent {
+            self.sockets.publish(row, Flags::CONNECTING);
+        }
         let published = Flags::from_bits_truncate(self.sockets.row(row).published);
         let stands = !matches!(
             view.state,
@@ -181,8 +191,14 @@ impl SocketLayer {
         if positions.sent < positions.written {
             self.senders.resume(row);
         }
-        if let Ok((local, _)) = self.stack.udp_addresses(id) {
+        if let Ok((local, remote)) = self.stack.udp_addresses(id) {
             self.holders.name_udp(&self.stack, local.port());
+            // What was bound or connected may not have been said yet.
+            self.sockets.with_header(row, |header| {
+                header.engine_set_addresses(Some(local), remote);
+            });
+            let connected = remote.map_or(Flags::empty(), |_| Flags::CONNECTED);
+            self.sockets.publish(row, Flags::DATAGRAM | connected);
         }
         self.sockets.publish_again(row);
     }

@@ -145,12 +145,7 @@ impl Sockets {
             .socket_header(header)?
             .engine_set_windows(rings.send, rings.receive);
         self.regions.take(region_number, Table::Datagrams);
-        self.change(row, |record| {
-            record.pair_plus_one = pair + 1;
-            record.kind = Kind::Datagram;
-            record.object_index = id.index;
-            record.object_generation = id.generation;
-        });
+        // Before the socket's row names them: whoever goes on finds both or neither.
         self.change_datagram(id, |row| {
             *row = DatagramRow {
                 sequence: row.sequence,
@@ -159,6 +154,12 @@ impl Sockets {
                 rings: asked,
                 ..DatagramRow::new_zeroed()
             };
+        });
+        self.change(row, |record| {
+            record.pair_plus_one = pair + 1;
+            record.kind = Kind::Datagram;
+            record.object_index = id.index;
+            record.object_generation = id.generation;
         });
         self.companion(row).rings = Some(rings);
         Some(())

@@ -192,7 +192,7 @@ pub struct SessionRow {
     /// When it is rung.
     pub ring_every: u32,
     pub ring_after_us: u32,
-    /// A command that accepts has taken this row, plus one, and not told yet.
+    /// A command that accepts takes this row, plus one, and has not told yet.
     pub accepted: u32,
     /// The position of the command that is carried out, plus one.
     pub command: u64,

@@ -46,7 +46,7 @@ fn engine() -> (Wired, Bundle) {
         )
         .unwrap()
     });
-    let mut wired = Wired { cores, now };
+    let mut wired = Wired::of(cores, now);
     wired.run_until_idle();
     (wired, loose.swap_remove(0))
 }

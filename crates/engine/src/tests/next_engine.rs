@@ -54,7 +54,11 @@ impl Kept {
             over(&state, Box::new(left), now, false),
             core_on(right, ADDRESSES[1], small_limits(), now),
         ];
-        let mut wired = Wired { cores, now };
+        let mut wired = Wired {
+            cores,
+            now,
+            stand_in: None,
+        };
         wired.run_until_idle();
         Self { wired, state }
     }
@@ -162,7 +166,7 @@ fn a_connection_is_accepted_once_wherever_its_engine_ends() {
             );
         }
         if is_whole {
-            assert!(n > 8, "an accept passes {n} places only");
+            assert!(n >= 8, "an accept passes {n} places only");
             return;
         }
     }

@@ -136,8 +136,8 @@ impl Stack<'_> {
         let Some(index) = self.tcp.listeners.first(id.index, Flags::READY) else {
             return Ok(None);
         };
+        self.tcp.connections[at(index)].replace(Flags::READY, Flags::OWNED);
         self.tcp.leave_queue(index, Flags::READY);
-        self.tcp.mark(index, Flags::OWNED, true);
         let record = self.tcp.record(index);
         Ok(Some(Accepted {
             connection: record.id(index),
@@ -145,6 +145,31 @@ impl Stack<'_> {
             local: self.ip.local_end(&record.tuple),
             remote: self.ip.remote_end(&record.tuple),
         }))
+    }
+
+    /// The host's token of the connection that [`Stack::accept`] would take.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn first_to_accept(&self, id: ListenerId) -> Result<Option<u64>, Error> {
+        self.tcp.listeners.check(id)?;
+        let first = self.tcp.listeners.first(id.index, Flags::READY);
+        Ok(first.map(|index| self.tcp.record(index).owner))
+    }
+
+    /// Undoes [`Stack::accept`], of which nobody has heard: the connection waits to be accepted, behind all others. Not where its
+    /// listener is gone.
+    pub fn put_back(&mut self, id: ConnectionId) {
+        let Ok(record) = self.find(id) else {
+            return;
+        };
+        let (is_owned, listener) = (record.has(Flags::OWNED), record.listener());
+        if is_owned && self.tcp.listeners.check(listener).is_ok() {
+            self.tcp.connections[at(id.index)].replace(Flags::OWNED, Flags::READY);
+            self.tcp
+                .listeners
+                .push(listener.index, Flags::READY, id.index);
+        }
     }
 
     /// Connections that [`Stack::accept`] would return.

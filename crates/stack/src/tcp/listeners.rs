@@ -148,7 +148,7 @@ impl<'m> Listeners<'m> {
     }
 
     /// Connection `index` waits behind all others of a queue.
-    pub(super) fn push(&mut self, listener: u32, queue: Flags, index: u32) {
+    pub(crate) fn push(&mut self, listener: u32, queue: Flags, index: u32) {
         let head = self.queues[at(listener)].of(queue);
         self.links.push_back(head, index);
     }

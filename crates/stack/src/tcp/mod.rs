@@ -167,11 +167,11 @@ impl<'m> Tcp<'m> {
 
     /// The handshake of a connection is over: a program may accept it.
     fn enter_accept_queue(&mut self, now: Instant, index: u32, host: &mut dyn Host) {
+        let record = &mut self.connections[at(index)];
+        record.queued_at = now;
+        record.replace(Flags::HALF_OPEN, Flags::READY);
+        let listener = record.listener_index;
         self.leave_queue(index, Flags::HALF_OPEN);
-        // A time says nothing to those who are not in the queue.
-        self.connections[at(index)].queued_at = now;
-        self.mark(index, Flags::READY, true);
-        let listener = self.record(index).listener_index;
         self.listeners.push(listener, Flags::READY, index);
         self.tell_ready(listener, host);
     }

@@ -135,7 +135,12 @@ impl Tcp<'_> {
             }
             return;
         }
-        let queue = if flags.contains(Flags::READY) {
+        // The handshake was over, and the flag not changed yet.
+        let is_over = !matches!(self.record(index).tcp.state(), State::SynReceived);
+        if is_over && flags.contains(Flags::HALF_OPEN) {
+            self.connections[at(index)].replace(Flags::HALF_OPEN, Flags::READY);
+        }
+        let queue = if is_over || flags.contains(Flags::READY) {
             Flags::READY
         } else {
             Flags::HALF_OPEN
