@@ -72,7 +72,7 @@ impl PeerRegion {
 pub struct ByteChannels {
     core: u16,
     regions: Vec<PeerRegion>,
-    /// What of this the next engine goes on with.
+    /// What of this the next engine goes on with, owners of slots included.
     rows: &'static mut [ChannelRow],
     last_number: u32,
     /// Bytes that went by slots which are used no more.
@@ -259,14 +259,12 @@ impl ByteChannels {
             return;
         };
         let told = region.told(name.slot, name.side);
-        if let Some(owner) = region.owner(name.slot, name.side) {
-            *owner = 0;
-        }
         if let Between::Neighbour { .. } = region.between
             && let Some(uses) = region.channel_region.uses(name.slot)
         {
             uses.release(name.side);
         }
+        self.set_owner(name, 0);
         self.passed_before = self.passed_before.saturating_add(told);
     }
 

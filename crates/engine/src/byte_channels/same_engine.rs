@@ -17,7 +17,7 @@ use crate::programs::resume::Taken;
 use crate::programs::users::User;
 use crate::sockets::Sockets;
 use crate::sockets::rows::Kind;
-use crate::state::rows::{ChannelRow, Held, Slot as _};
+use crate::state::rows::{ChannelRow, Held, Slot as _, fence};
 
 /// Memory in which one user that is neither root nor the engine's own may have a side.
 pub(super) const REGIONS_PER_USER: usize = 16;
@@ -68,17 +68,33 @@ impl ByteChannels {
             side,
         });
         for (name, owner) in names.into_iter().zip(owners) {
-            if let Some(place) = region.owner(slot, name.side) {
-                *place = owner;
-            }
+            self.set_owner(name, owner);
         }
         for (row, name) in rows.into_iter().zip(names) {
             sockets.companion(row).slot = Some(name);
-            sockets.change(row, |record| record.channel = name.to_bits());
         }
-        // Programs see it once the rows of both say so: see `resume`.
+        fence();
+        // Programs see it once both owners are kept: see `finish_joining`.
         for (row, name) in rows.into_iter().zip(names) {
             sockets.with_header(row, |header| header.engine_set_slot(Some(name)));
+        }
+    }
+
+    /// Who uses a side of a slot from now on, also for the engine after this one; 0: nobody.
+    pub(super) fn set_owner(&mut self, name: SlotName, owner: u64) {
+        let region = self.by_number(name.channel_region);
+        if let Some(place) = region.and_then(|region| region.owner(name.slot, name.side)) {
+            *place = owner;
+        }
+        let row = self
+            .rows
+            .iter_mut()
+            .find(|row| row.used == 1 && row.number == name.channel_region);
+        let slot = usize::try_from(name.slot).ok();
+        if let Some((row, slot)) = row.zip(slot)
+            && let Some(sides) = row.owners.get_mut(slot)
+        {
+            sides[usize::from(name.side & 1)] = owner;
         }
     }
 
@@ -110,6 +126,7 @@ impl ByteChannels {
             file: channel_region
                 .file()
                 .map_or(Held::default(), |file| Held::of(&file)),
+            ..zerocopy::FromZeros::new_zeroed()
         });
         self.know_programs(number, (regions, users), channel_region);
         Some(())
@@ -184,38 +201,34 @@ impl ByteChannels {
     }
 
     pub(super) fn resume_slots(&mut self, sockets: &mut Sockets) {
-        for row in 0..sockets.used() {
-            let Some(name) = SlotName::from_bits(sockets.row(row).channel) else {
+        for at in 0..self.rows.len() {
+            let row = self.rows[at];
+            if row.used != 1 {
                 continue;
-            };
-            if self.resume_slot(row, name, sockets).is_none() {
-                sockets.change(row, |record| record.channel = 0);
+            }
+            for (slot, sides) in (0..).zip(row.owners) {
+                for (side, owner) in [0, 1].into_iter().zip(sides) {
+                    let name = SlotName {
+                        channel_region: row.number,
+                        slot,
+                        side,
+                    };
+                    let of = sockets
+                        .row_of(owner)
+                        .filter(|of| sockets.row(*of).region == row.regions[usize::from(side)]);
+                    // Who has it no more was gone before that was noted.
+                    self.set_owner(name, of.map_or(0, |_| owner));
+                    if let Some(of) = of {
+                        sockets.companion(of).slot = Some(name);
+                    }
+                }
             }
         }
         self.finish_joining(sockets);
     }
 
-    /// A socket has its slot again, where that is its own.
-    fn resume_slot(&mut self, row: u32, name: SlotName, sockets: &mut Sockets) -> Option<()> {
-        let record = sockets.row(row);
-        if record.kind == Kind::Free {
-            return None;
-        }
-        let region_number = record.region;
-        let owner = sockets.id(row)?.to_bits();
-        let region = self.by_number(name.channel_region)?;
-        let is_its = matches!(region.between, Between::Programs { regions, .. } if regions[usize::from(name.side)] == region_number);
-        let place = region.owner(name.slot, name.side)?;
-        if !is_its || *place != 0 {
-            return None;
-        }
-        *place = owner;
-        sockets.companion(row).slot = Some(name);
-        Some(())
-    }
-
-    /// The engine before may have stopped while it gave both ends their slot: programs were not told then. With both rows they
-    /// are told now, or once more; with one alone, whose program knows nothing of it, there is none.
+    /// The engine before may have stopped while it gave both ends their slot: programs were not told then. Where both are kept as
+    /// owners they are told now, or once more; one alone, whose program knows nothing of it, has none.
     fn finish_joining(&mut self, sockets: &mut Sockets) {
         for row in 0..sockets.used() {
             let Some(name) = sockets.slot(row) else {
@@ -228,9 +241,8 @@ impl ByteChannels {
                 sockets.with_header(row, |header| header.engine_set_slot(Some(name)));
                 continue;
             }
-            self.leave_slot(name);
+            self.set_owner(name, 0);
             sockets.companion(row).slot = None;
-            sockets.change(row, |record| record.channel = 0);
         }
     }
 }

@@ -322,18 +322,16 @@ fn who_goes_on_after_a_crash_finds_slots_that_both_sides_have() {
     let names = [&near, &far].map(|socket| socket.header().slot().unwrap());
     let layer = &mut scene.wired.cores[0].layer;
     let rows = [near.id.row(), far.id.row()];
-    // As `finish_joining` has it: who of them was told of the slot, and whose row says so.
-    for (has_row, is_told, stays) in [
+    // As `finish_joining` has it: who of them was told of the slot, and who is kept as its owner.
+    for (is_kept, is_told, stays) in [
         ([true, true], [true, true], true),
         ([true, true], [false, false], true),
         ([true, false], [false, false], false),
     ] {
         for (n, socket) in [&near, &far].into_iter().enumerate() {
             layer.sockets.companion(rows[n]).slot = None;
-            let bits = if has_row[n] { names[n].to_bits() } else { 0 };
-            layer
-                .sockets
-                .change(rows[n], |record| record.channel = bits);
+            let owner = if is_kept[n] { socket.id.to_bits() } else { 0 };
+            layer.byte_channels.set_owner(names[n], owner);
             let told = is_told[n].then_some(names[n]);
             socket.header().engine_set_slot(told);
         }
@@ -343,7 +341,6 @@ fn who_goes_on_after_a_crash_finds_slots_that_both_sides_have() {
             let expected = stays.then_some(names[n]);
             assert_eq!(socket.header().slot(), expected);
             assert_eq!(layer.sockets.slot(rows[n]), expected);
-            assert_eq!(layer.sockets.row(rows[n]).channel != 0, stays);
         }
         let is_used = layer.byte_channels.regions[0].is_used();
         assert_eq!(is_used, stays);

@@ -433,7 +433,6 @@ impl Sockets {
         self.change(row, |record| {
             record.kind = Kind::Free;
             (record.pair_plus_one, record.holder) = (0, 0);
-            record.channel = 0;
             record.backing = Held::default();
             record.generation = record.generation.wrapping_add(1).max(1);
         });

@@ -107,8 +107,6 @@ pub struct SocketRow {
     pub backing: Held,
     /// Slot of a session that holds it, plus one; 0: none does.
     pub holder: u32,
-    /// Its slot in memory shared with another program of this engine, as [`hostif::header::SlotName::to_bits`] has it; 0: none.
-    pub channel: u64,
     /// What the program may change.
     pub options: SocketOptions,
 }

@@ -5,6 +5,7 @@
 //! word at a time.
 
 use core::sync::atomic::{Ordering, compiler_fence};
+use hostif::byte_channel::region::SLOTS;
 use nic::af_packet::{Geometry, Numbers};
 use rustix::fd::{AsRawFd, RawFd};
 use stack::PackedAddress;
@@ -249,6 +250,8 @@ pub struct ChannelRow {
     /// The numbers of the regions of both programs, side 0 first.
     pub regions: [u32; 2],
     pub file: Held,
+    /// Who uses each side of each slot, as [`hostif::SocketId::to_bits`] has it; 0: nobody.
+    pub owners: [[u64; 2]; SLOTS as usize],
 }
 
 /// What a datagram socket hears of a group.
