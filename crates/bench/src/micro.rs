@@ -10,7 +10,7 @@ mod bulk;
 mod calls;
 mod connect;
 mod cpu;
-mod driver;
+pub mod driver;
 mod latency;
 mod left;
 mod matrix;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::part::Part;
 use crate::cores::CoreDistance;
+use crate::micro::driver::RoundTrip;
 
 /// A limit beside a row.
 #[derive(Debug, Clone, Serialize)]
@@ -39,17 +40,6 @@ const CALLS: u32 = 200_000;
 #[derive(Deserialize)]
 struct Ping {
     round_trip: Option<RoundTrip>,
-}
-
-#[derive(Deserialize)]
-struct RoundTrip {
-    percentiles: Vec<Percentile>,
-}
-
-#[derive(Deserialize)]
-struct Percentile {
-    percent: f64,
-    us: f64,
 }
 
 impl Limits {

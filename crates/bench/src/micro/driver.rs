@@ -83,15 +83,20 @@ struct Counts {
     received: u64,
 }
 
+/// What `shunt ping --json` says of round trips.
 #[derive(Deserialize)]
-struct RoundTrip {
-    percentiles: Vec<Percentile>,
+pub struct RoundTrip {
+    /// By ascending percent.
+    pub percentiles: Vec<Percentile>,
 }
 
+/// One of them.
 #[derive(Deserialize)]
-struct Percentile {
-    percent: f64,
-    us: f64,
+pub struct Percentile {
+    /// Of 100.
+    pub percent: f64,
+    /// Microseconds.
+    pub us: f64,
 }
 
 fn frames(testbed: &Testbed, driver: Option<&str>) -> anyhow::Result<Values> {

@@ -32,15 +32,13 @@ const SIDE_SHIFT: u32 = 31;
 
 impl SlotName {
     /// As one word, not 0.
-    #[must_use]
-    pub fn to_bits(self) -> u64 {
+    fn to_bits(self) -> u64 {
         let side = u32::from(self.side & 1) << SIDE_SHIFT;
         join(self.slot | side, self.channel_region)
     }
 
     /// Of such a word; `None`: of 0.
-    #[must_use]
-    pub fn from_bits(word: u64) -> Option<Self> {
+    fn from_bits(word: u64) -> Option<Self> {
         let (slot, channel_region) = (low(word), high(word));
         (channel_region != 0).then_some(Self {
             channel_region,
