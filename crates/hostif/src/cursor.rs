@@ -11,6 +11,7 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::copy::copy;
 use crate::sync::AtomicU64;
 
 /// A run of shared words that keeps the memory it lies in alive.
@@ -130,17 +131,13 @@ impl<'s> SharedBytes<'s> {
         let len = data.len().min(self.len.saturating_sub(at));
         // SAFETY: the destination is `len` mapped bytes; `data` is this process's own memory and
         // cannot overlap a mapping that no reference covers.
-        unsafe {
-            core::ptr::copy_nonoverlapping(data.as_ptr(), self.address(at.min(self.len)), len)
-        }
+        unsafe { copy(data.as_ptr(), self.address(at.min(self.len)), len) }
     }
 
     /// Copies from position `at` into `data`; what lies beyond the end is left out.
     pub(crate) fn copy_out(&self, at: usize, data: &mut [u8]) {
         let len = data.len().min(self.len.saturating_sub(at));
         // SAFETY: the source is `len` mapped bytes and `data` is exclusively ours.
-        unsafe {
-            core::ptr::copy_nonoverlapping(self.address(at.min(self.len)), data.as_mut_ptr(), len);
-        }
+        unsafe { copy(self.address(at.min(self.len)), data.as_mut_ptr(), len) }
     }
 }

@@ -11,6 +11,7 @@
 pub mod byte_channel;
 #[cfg(not(loom))]
 pub mod control;
+pub mod copy;
 mod cursor;
 #[cfg(not(loom))]
 pub mod datagram;

@@ -120,7 +120,7 @@ impl<'a, 'b> UserBuffer<'a, 'b> {
             };
             before = 0;
             let (now, later) = rest.split_at(rest.len().min(free.len()));
-            free[..now.len()].copy_from_slice(now);
+            hostif::copy::copy_slice(now, &mut free[..now.len()]);
             rest = later;
             if rest.is_empty() {
                 break;
