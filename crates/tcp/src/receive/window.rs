@@ -31,14 +31,26 @@ impl Connection {
         }
     }
 
-    /// The window field of the next segment; remembers what it promises.
+    /// The window field of the next segment; remembers what it promises. RFC 7323 §2.4: a window that is no multiple of the
+    /// field's unit would shrink, to zero if it is small. Up to one unit more is offered instead where the memory is there
+    /// (Linux `__tcp_select_window`).
     #[inline]
     pub(crate) fn take_window_field(&mut self) -> u16 {
-        let edge = self.next_edge(self.receive_capacity());
-        let window = edge.saturating_sub(self.rcv.nxt);
-        let field = u16::try_from(window >> self.rcv.window_shift).unwrap_or(u16::MAX);
-        let promised = self.rcv.nxt + (u64::from(field) << self.rcv.window_shift);
-        self.rcv.advertised_edge = self.rcv.advertised_edge.max(promised);
+        let capacity = self.receive_capacity();
+        let edge = self.next_edge(capacity);
+        let rcv = &mut self.rcv;
+        let window = edge.saturating_sub(rcv.nxt);
+        let unit = 1 << rcv.window_shift;
+        let whole = window.next_multiple_of(unit);
+        let most = rcv.consumed + u64::from(rcv.capacity).min(capacity + unit - 1);
+        let window = if rcv.nxt + whole <= most {
+            whole
+        } else {
+            window
+        };
+        let field = u16::try_from(window >> rcv.window_shift).unwrap_or(u16::MAX);
+        let promised = rcv.nxt + (u64::from(field) << rcv.window_shift);
+        rcv.advertised_edge = rcv.advertised_edge.max(promised);
         field
     }
 

@@ -133,3 +133,55 @@ fn a_receive_limit_caps_the_window() {
     let mut script = Script::connecting(&config);
     assert_eq!(script.sent()[0].header.window, 5_000);
 }
+
+/// Linux `__tcp_select_window`: what the shift would take from a small window is added to it instead.
+#[test]
+fn a_window_below_the_unit_of_its_field_is_no_zero_window() {
+    let mut script = Script::established_with(
+        &Config {
+            window_scaling: true,
+            receive_capacity: 1 << 18,
+            receive_offer: 10_240,
+            receive_buffer_max: 32 << 20,
+            ..plain()
+        },
+        seg("S.", 0, 1, b"").mss(1_000).wscale(7),
+    );
+    let shift = script.conn.info().window_shifts.1;
+    assert_eq!(shift, 10);
+    let mut options = script.conn.options;
+    // SO_RCVBUF as small as it can be.
+    options.receive_limit = 1_152;
+    script.conn.set_options(script.now, &options);
+    let (mut seq, mut edge) = (1_u32, 1 + 10_240);
+    for step in [1, 700, 1_000].into_iter().cycle().take(400) {
+        let len = (edge - seq).min(step);
+        assert!(len > 0, "the peer may send nothing, though all was read");
+        script.arrives(seg(".", seq, 1, &vec![0; len as usize]));
+        seq += len;
+        script.consumes_all();
+        script.next_timer();
+        for ack in script.sent() {
+            edge = seq + (u32::from(ack.header.window) << shift);
+        }
+    }
+    assert!(edge - seq <= 2_048, "{}", edge - seq);
+}
+
+#[test]
+fn a_window_is_not_made_larger_than_the_memory_by_its_unit() {
+    let mut script = Script::established_with(
+        &Config {
+            window_scaling: true,
+            receive_capacity: 4_096,
+            receive_buffer_max: 32 << 20,
+            ..plain()
+        },
+        seg("S.", 0, 1, b"").mss(1_000).wscale(7),
+    );
+    script.arrives(seg(".", 1, 1, &[0; 1_000]));
+    script.arrives(seg(".", 1_001, 1, &[0; 1_000]));
+    let acks = script.sent();
+    let window = u64::from(acks.last().unwrap().header.window) << 10;
+    assert_eq!(window, 2_048);
+}
