@@ -1,4 +1,5 @@
-//! Calls that libc makes inside itself: stdio on a descriptor, getaddrinfo, dprintf, syslog, aio. No symbol of this
+//! Calls that libc makes inside itself: stdio on a descriptor, getaddrinfo, dprintf, syslog, aio; and those of libraries that find
+//! libc's symbols before this library's (RTLD_DEEPBIND). No symbol of this
 //! library stands in their way, so the entries of libc's own read, write, connect and their kin lead here (DESIGN §4,
 //! docs/decisions/0041). What is done to memory is in `sys.rs`; here stands which functions, and which instructions may
 //! give way to a jump.
@@ -43,13 +44,16 @@ fn displaced(code: &[u8]) -> Option<Displaced> {
             [0x64, 0x80, 0x3c, 0x25, _, _, _, _, _, ..] => (9, None),
             // mov $number, %eax
             [0xb8, _, _, _, _, ..] => (5, None),
-            // mov %rcx, %r10; mov %ecx, %r10d
-            [0x49 | 0x41, 0x89, 0xca, ..] => (3, None),
+            // mov from register to register, of 64 bits; mov %ecx, %r10d
+            [0x48 | 0x49 | 0x4c | 0x4d, 0x89, 0xc0..=0xff, ..] | [0x41, 0x89, 0xca, ..] => {
+                (3, None)
+            }
             // xor %eax, %eax; syscall; cmp $…, %rax
             [0x31, 0xc0, ..] | [0x0f, 0x05, ..] => (2, None),
             [0x48, 0x3d, _, _, _, _, ..] => (6, None),
             // push; sub $…, %rsp; mov %rdx, …(%rsp)
             [0x50..=0x57, ..] => (1, None),
+            [0x41, 0x50..=0x57, ..] => (2, None),
             [0x48, 0x83, 0xec, _, ..] => (4, None),
             [0x48, 0x89, 0x54, 0x24, _, ..] => (5, None),
             _ => return None,
@@ -91,6 +95,21 @@ fn target_of(name: &CStr) -> usize {
         b"__read_nocancel" => sys::read_nocancel as *const () as usize,
         b"__write_nocancel" => sys::write_nocancel as *const () as usize,
         b"__close_nocancel" => sys::close_nocancel as *const () as usize,
+        b"listen" => exports::listen as *const () as usize,
+        b"accept" => exports::accept as *const () as usize,
+        b"accept4" => exports::accept4 as *const () as usize,
+        b"select" => exports::select as *const () as usize,
+        b"pselect" => exports::pselect as *const () as usize,
+        b"ppoll" => exports::ppoll as *const () as usize,
+        b"epoll_create" => exports::epoll_create as *const () as usize,
+        b"epoll_create1" => exports::epoll_create1 as *const () as usize,
+        b"epoll_ctl" => exports::epoll_ctl as *const () as usize,
+        b"epoll_wait" => exports::epoll_wait as *const () as usize,
+        b"epoll_pwait" => exports::epoll_pwait as *const () as usize,
+        b"epoll_pwait2" => exports::epoll_pwait2 as *const () as usize,
+        b"sendfile" => exports::sendfile as *const () as usize,
+        b"splice" => exports::splice as *const () as usize,
+        b"dup" => exports::dup as *const () as usize,
         _ => 0,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::abi::symbol::originals::NAMES;
+use crate::abi::symbol::originals::{NAMES, OF_LIBC};
 use crate::report;
 
 /// Why libc's own calls of a function pass this library by.
@@ -17,8 +17,12 @@ pub enum Refusal {
 /// 0: nothing to say. Else the [`Refusal`] in the lowest bit, and above it an index into the names plus one.
 static REFUSED: AtomicUsize = AtomicUsize::new(0);
 
-/// Remembers the first function that could not be replaced; it is said when it begins to matter.
+/// Remembers the first function that could not be replaced; it is said when it begins to matter. Of those that libc
+/// itself does not call nothing is said: few programs reach them past this library.
 pub fn refuse(place: usize, refusal: Refusal) {
+    if place >= OF_LIBC {
+        return;
+    }
     let word = 2 * (place + 1) + usize::from(refusal == Refusal::Memory);
     let _ = REFUSED.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed);
 }

@@ -8,7 +8,7 @@ use crate::abi::symbol::originals::{self, NAMES};
 fn the_starts_of_known_calls_give_way_to_a_jump() {
     /// A function's name and bytes, and what of them is displaced.
     type Start = (&'static str, &'static [u8], usize, Option<(usize, usize)>);
-    let starts: [Start; 9] = [
+    let starts: [Start; 12] = [
         (
             "write of glibc 2.36",
             b"\x80\x3d\x91\x32\x0e\0\0\x74\x17\xb8\x01\0\0\0\x0f\x05",
@@ -55,6 +55,24 @@ fn the_starts_of_known_calls_give_way_to_a_jump() {
             "read with endbr64 and the thread's word",
             b"\xf3\x0f\x1e\xfa\x64\x8b\x04\x25\x18\0\0\0\x85\xc0\x75\x10",
             12,
+            None,
+        ),
+        (
+            "select of glibc 2.36",
+            b"\x41\x57\x49\x89\xca\x49\x89\xd7\x41\x56\x41\x55\x41\x54\x55\x53",
+            5,
+            None,
+        ),
+        (
+            "pselect of glibc 2.36",
+            b"\x41\x55\x4c\x89\xc0\x49\x89\xd5\x49\x89\xca\x55\x45\x31\xc0\x53",
+            5,
+            None,
+        ),
+        (
+            "epoll_ctl",
+            b"\x49\x89\xca\xb8\xe9\0\0\0\x0f\x05\x48\x3d\x01\xf0\xff\xff",
+            8,
             None,
         ),
         (

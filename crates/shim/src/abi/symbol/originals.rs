@@ -4,8 +4,10 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The names of functions that libc itself calls. Each is known by its index here.
-pub const NAMES: [&CStr; 26] = [
+/// The names of the functions whose entries lead here, each known by its index: [`OF_LIBC`] that libc itself calls, then those that
+/// only a caller reaches who finds libc's own symbols first: a library that was loaded with RTLD_DEEPBIND (the modules of PHP),
+/// dlsym(3) with a handle of libc's (foreign functions of Python, Java, C#).
+pub const NAMES: [&CStr; OF_LIBC + 15] = [
     c"read",
     c"readv",
     c"write",
@@ -32,7 +34,25 @@ pub const NAMES: [&CStr; 26] = [
     c"__read_nocancel",
     c"__write_nocancel",
     c"__close_nocancel",
+    c"listen",
+    c"accept",
+    c"accept4",
+    c"select",
+    c"pselect",
+    c"ppoll",
+    c"epoll_create",
+    c"epoll_create1",
+    c"epoll_ctl",
+    c"epoll_wait",
+    c"epoll_pwait",
+    c"epoll_pwait2",
+    c"sendfile",
+    c"splice",
+    c"dup",
 ];
+
+/// How many functions libc itself calls.
+pub const OF_LIBC: usize = 26;
 
 /// An entry that leads here, 0 for none, and what it was.
 struct Replaced {
