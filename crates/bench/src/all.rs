@@ -3,7 +3,6 @@
 
 mod limits;
 mod page;
-mod paper;
 mod part;
 mod report;
 mod stages;
@@ -25,7 +24,7 @@ use statistics::Summary;
 use crate::{
     apps::case::Better,
     micro::{self, LEAST_RUNS, Length},
-    mover, overload,
+    mover, overload, paper,
 };
 use limits::{Limit, Limits};
 use part::Part;
@@ -174,9 +173,7 @@ fn of_rows(part: Part, found: &micro::report::Report, limits: &Limits) -> Sectio
     section
         .conditions
         .extend(found.notes.iter().map(|note| (*note).to_owned()));
-    if part == Part::Trading {
-        section.conditions.extend(paper::of_trading());
-    }
+    section.conditions.extend_from_slice(&found.published);
     let mut above = "";
     for row in &found.rows {
         // What is indented belongs to the row above it.

@@ -61,6 +61,8 @@ enum Benchmark {
     Driver(micro::Arguments),
     /// Quotes by multicast in, orders by TCP out, fills back: tick to order, and the share of each end.
     Trading(micro::Arguments),
+    /// Two programs over two engines and over one, and one program over two engines: rates and the Jain index of shares.
+    Placement(micro::Arguments),
 }
 
 /// Runs the command.
@@ -83,5 +85,6 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Benchmark::Matrix(arguments) => micro::execute(Subject::Matrix, arguments),
         Benchmark::Driver(arguments) => micro::execute(Subject::Driver, arguments),
         Benchmark::Trading(arguments) => micro::execute(Subject::Trading, arguments),
+        Benchmark::Placement(arguments) => micro::execute(Subject::Placement, arguments),
     }
 }

@@ -42,10 +42,17 @@ pub struct CoreDistance {
 /// The processor that an engine gets for itself while it is measured: the last one, where there are
 /// several.
 pub fn for_engine() -> Option<usize> {
-    let allowed = sched_getaffinity(None).ok()?;
-    let mut usable = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
-    usable.next()?;
-    usable.next_back()
+    for_engines().next()
+}
+
+/// The processors of several engines, one after the other: from the last one to the first. None where there is one alone.
+pub fn for_engines() -> impl Iterator<Item = usize> {
+    let allowed = sched_getaffinity(None).ok();
+    let usable = (0..CpuSet::MAX_CPU).rev();
+    let usable = usable.filter(|&cpu| allowed.as_ref().is_some_and(|set| set.is_set(cpu)));
+    let usable: Vec<usize> = usable.collect();
+    let is_enough = usable.len() > 1;
+    usable.into_iter().filter(move |_| is_enough)
 }
 
 impl CoreDistance {

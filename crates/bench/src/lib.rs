@@ -15,6 +15,7 @@ mod demo;
 mod micro;
 pub mod mover;
 mod overload;
+mod paper;
 mod tcp;
 mod tools;
 

@@ -1,6 +1,5 @@
 //! `shunt bench latency`, `bulk`, `rate`, `connect`, `cpu`, `calls`, `response`, `left`, `notify`, `matrix`,
-//! `driver`, `trading`: what Shunt has set
-//! itself, and what of it is reached on this machine.
+//! `driver`, `trading`, `placement`: what Shunt has set itself, and what of it is reached on this machine.
 //!
 //! Each command runs its setups in turn, once per run and in the other order every second time, and compares
 //! within runs. A run that goes wrong is a failure; what is slower than the kernel is none.
@@ -15,6 +14,7 @@ mod latency;
 mod left;
 mod matrix;
 mod notify;
+mod placement;
 mod purpose;
 mod rate;
 pub(super) mod report;
@@ -30,7 +30,7 @@ use std::{process::ExitCode, time::Instant};
 use clap::Args;
 use load::{idle::IdleLatency, interrupt::Interrupt};
 
-use crate::{cores::CoreDistance, tools};
+use crate::{cores::CoreDistance, paper, tools};
 use samples::Samples;
 use setup::{Idle, Plan, Setup, Unavailable};
 use testbed::{Scale, Testbed};
@@ -80,6 +80,8 @@ pub enum Subject {
     Driver,
     /// Quotes in, orders out.
     Trading,
+    /// Two programs and two engines.
+    Placement,
 }
 
 impl Subject {
@@ -97,6 +99,7 @@ impl Subject {
             Self::Matrix => "matrix",
             Self::Driver => "driver",
             Self::Trading => "trading",
+            Self::Placement => "placement",
         }
     }
 
@@ -114,7 +117,16 @@ impl Subject {
             Self::Matrix => matrix::plan(),
             Self::Driver => driver::plan(),
             Self::Trading => trading::plan(),
+            Self::Placement => placement::plan(),
         })
+    }
+
+    /// What a paper reports of it, as a whole.
+    fn published(self) -> Vec<String> {
+        match self {
+            Self::Trading => paper::of_trading(),
+            _ => Vec::new(),
+        }
     }
 }
 
@@ -144,7 +156,8 @@ pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCo
         seconds,
         until: None,
     };
-    let report = run(subject.name(), &plan, length, interrupt)?;
+    let mut report = run(subject.name(), &plan, length, interrupt)?;
+    report.published = subject.published();
     output::print_result(arguments.json, &report, || report.text())?;
     Ok(ExitCode::from(u8::from(report.failed())))
 }
@@ -161,7 +174,9 @@ pub fn some_rows(
 ) -> anyhow::Result<report::Report> {
     let mut plan = subject.plan()?;
     plan.keep_only(words)?;
-    run(subject.name(), &plan, length, interrupt)
+    let mut report = run(subject.name(), &plan, length, interrupt)?;
+    report.published = subject.published();
+    Ok(report)
 }
 
 /// The names of the rows that [`some_rows`] measures.
@@ -272,7 +287,7 @@ fn measure(testbed: &Testbed, setup: &Setup, run: u32, runs: u32, samples: &mut 
 mod tests {
     use super::*;
 
-    const ALL: [Subject; 12] = [
+    const ALL: [Subject; 13] = [
         Subject::Latency,
         Subject::Bulk,
         Subject::Rate,
@@ -285,6 +300,7 @@ mod tests {
         Subject::Matrix,
         Subject::Driver,
         Subject::Trading,
+        Subject::Placement,
     ];
 
     fn only(subject: Subject, words: &[&str]) -> anyhow::Result<Plan> {
@@ -308,6 +324,16 @@ mod tests {
                 assert!(plan.needs(setup), "{}: {}", subject.name(), setup.title);
             }
         }
+    }
+
+    #[test]
+    fn all_that_the_trading_paper_reports_stands_beside_its_rows() {
+        let facts = Subject::Trading.published();
+        assert_eq!(facts.len(), 11);
+        for figure in ["175 us", "393 us", "131 us"] {
+            assert!(facts.iter().any(|fact| fact.contains(figure)), "{figure}");
+        }
+        assert!(Subject::Latency.published().is_empty());
     }
 
     #[test]

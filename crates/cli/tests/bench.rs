@@ -145,6 +145,27 @@ fn trading_is_measured() {
 }
 
 #[test]
+fn two_engines_have_the_connections_that_each_policy_gives_them() {
+    let ended = shunt(&["bench", "placement", "--quick", "--runs", "1", "--json"]);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(0), "{said}");
+    let report: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let median = |at: usize| rows[at]["shunt"]["median"].as_f64().unwrap();
+    assert!((0..rows.len()).all(|at| median(at) > 0.0), "{report}");
+    // The index of a policy's connections is in the row below its rate.
+    let jain = |policy: &str| {
+        let names = |row: &Value| row["what"].as_str().unwrap().ends_with(policy);
+        median(rows.iter().position(names).unwrap() + 1)
+    };
+    assert!((jain("priority") - 0.5).abs() < 1e-9, "{report}");
+    for policy in ["round-robin", "least-load"] {
+        assert!(jain(policy) > 0.99, "{policy}: {report}");
+    }
+    assert!(jain("flow-hash") > 0.5, "{report}");
+}
+
+#[test]
 fn what_cannot_be_done_is_said_before_anything_is_measured() {
     for words in [
         &["bench", "all", "--report", "/nonexistent/page.html"][..],

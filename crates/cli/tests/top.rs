@@ -61,6 +61,8 @@ fn the_connections_of_a_benchmark_have_rates_in_text_and_json() {
         let program = &seen["programs"][0];
         assert_eq!(program["program"], "redis-server", "{seen}");
         assert!(program["received_bytes_per_s"].as_f64().unwrap() > 0.0);
+        assert!(program["calls_per_s"].as_f64().unwrap() > 0.0, "{program}");
+        assert!(program["switches_per_call"].is_f64(), "{program}");
         assert!(seen["engines"][0]["received_bytes_per_s"].as_f64().unwrap() > 0.0);
         let words = [
             "top", "--batch", "-n", "2", "-d", "0.2", "--filter", ":6379",
@@ -68,6 +70,71 @@ fn the_connections_of_a_benchmark_have_rates_in_text_and_json() {
         let text = run(host(&lab, "a"), SHUNT, &words).stdout;
         assert_eq!(text.matches("MAX RTT").count(), 2, "{text}");
         assert!(text.contains("10.77.0.11:6379"), "{text}");
+    }
+}
+
+/// Answers so many messages, one read and one write each, closes the connection and stays.
+const ANSWERS: &str = "
+import signal, socket, sys
+listener = socket.create_server((sys.argv[1], 7000))
+print('ready', flush=True)
+one, _ = listener.accept()
+for _ in range(int(sys.argv[2])):
+    one.send(one.recv(100))
+one.close()
+print('answered', flush=True)
+signal.pause()
+";
+
+const ASKS: &str = "
+import socket, sys
+one = socket.create_connection((sys.argv[1], 7000))
+for _ in range(int(sys.argv[2])):
+    one.send(b'asked')
+    assert one.recv(100) == b'asked'
+";
+
+#[test]
+fn reads_and_writes_of_a_program_are_counted_one_by_one_beside_its_context_switches() {
+    if !world::can_run("top-calls", &["python3"]) {
+        return;
+    }
+    for mode in ["process", "inline"] {
+        let lab = two_hosts(&format!("top-calls-{mode}"));
+        let mode = format!("--engine-mode={mode}");
+        let words = ["run", &mode, "--", "python3", "-c", ANSWERS];
+        let words = [&words[..], &["10.77.0.11", "40"]].concat();
+        let mut server = start(host(&lab, "a"), SHUNT, &words);
+        let said = |word: &'static str| move |one: &Program| one.stdout().contains(word);
+        server
+            .wait_until("server", PATIENCE, said("ready"))
+            .unwrap();
+        run(
+            host(&lab, "b"),
+            "python3",
+            &["-c", ASKS, "10.77.0.11", "40"],
+        );
+        server
+            .wait_until("answers", PATIENCE, said("answered"))
+            .unwrap();
+        let status = run(host(&lab, "a"), SHUNT, &["status", "--json"]).stdout;
+        let status: Value = serde_json::from_str(&status).unwrap();
+        let rows = status["attached"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["pid"] == server.pid());
+        let row = row.unwrap_or_else(|| panic!("{mode}: {status}"));
+        assert_eq!((&row["reads"], &row["writes"]), (&40.into(), &40.into()));
+        assert!(row["voluntary_switches"].as_u64().unwrap() > 0, "{row}");
+        let text = run(host(&lab, "a"), SHUNT, &["status"]).stdout;
+        assert!(text.contains("switches per call"), "{text}");
+        let metrics = run(host(&lab, "a"), SHUNT, &["metrics"]).stdout;
+        let label = format!("pid=\"{}\",program=\"python3\"}} 40", server.pid());
+        let counts = |name: &str| {
+            let mut lines = metrics.lines();
+            lines.any(|line| line.starts_with(name) && line.ends_with(&label))
+        };
+        for name in ["shunt_program_reads_total{", "shunt_program_writes_total{"] {
+            assert!(counts(name), "{name}\n{metrics}");
+        }
     }
 }
 

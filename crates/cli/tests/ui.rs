@@ -5,81 +5,15 @@
 
 mod browser;
 
-use std::{
-    fs,
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    path::Path,
-    process::{Child, Command, Stdio},
-};
+use std::{fs, io::Write, path::Path, process::Command};
 
-use browser::Browser;
+use browser::{Browser, served::Ui};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use testkit::{Lab, PATIENCE, Program, host, start, two_hosts, wait_for, world};
 
 const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const READY: &str = "document.documentElement?.dataset.state === 'ready'";
-
-/// A running `shunt ui`, ended with the test.
-struct Ui {
-    process: Child,
-    url: String,
-}
-
-impl Ui {
-    fn start(arguments: &[&str]) -> Self {
-        let mut command = Command::new(SHUNT);
-        command
-            .args(["ui", "--listen", "127.0.0.1:0"])
-            .args(arguments);
-        let mut process = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut url = String::new();
-        let mut lines = BufReader::new(process.stdout.take().unwrap());
-        lines.read_line(&mut url).unwrap();
-        let url = url.trim().to_owned();
-        assert!(url.starts_with("http://127.0.0.1:"), "{url}");
-        Self { process, url }
-    }
-
-    /// `http://127.0.0.1:PORT/`, without the token.
-    fn origin(&self) -> &str {
-        self.url
-            .split_once("?token=")
-            .map_or(&self.url, |(origin, _)| origin)
-    }
-
-    fn address(&self) -> &str {
-        self.origin()
-            .trim_start_matches("http://")
-            .trim_end_matches('/')
-    }
-
-    /// The status line of an answer to a request with these headers.
-    fn status(&self, request: &str, headers: &str) -> String {
-        let mut stream = TcpStream::connect(self.address()).unwrap();
-        write!(
-            stream,
-            "{request} HTTP/1.1\r\n{headers}connection: close\r\n\r\n"
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer.lines().next().unwrap_or_default().to_owned()
-    }
-}
-
-impl Drop for Ui {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 /// What the command line says of a scenario.
 fn told(file: &str, settings: &[&str]) -> Value {
@@ -132,122 +66,6 @@ fn clean(browser: &mut Browser, ui: &Ui) {
         .iter()
         .filter(|request| request.starts_with("http"));
     for request in fetched {
-        assert!(request.starts_with(ui.origin()), "outside: {request}");
-    }
-}
-
-/// Waits for rates of an engine's row and returns its text in a column.
-fn live_cell(browser: &mut Browser, table: &str, word: &str, column: &str) -> String {
-    let row = format!(
-        "[...document.querySelectorAll('#{table} tbody tr')].find((row) => row.textContent.includes({word:?}))"
-    );
-    let cell = format!("{row}?.querySelector('td[data-column={column:?}]')?.textContent");
-    browser
-        .value(&format!("{cell} ?? ''"))
-        .as_str()
-        .unwrap()
-        .to_owned()
-}
-
-/// An engine on host `a`, redis on it, and a benchmark that asks it without end from host `b`.
-fn traffic(lab: &Lab) -> [Program; 3] {
-    let words = ["engine", "--nic", "eth0", "--address", "10.77.0.11/24"];
-    let mut engine = start(host(lab, "a"), SHUNT, &words);
-    let is_ready = |one: &Program| {
-        let sockets = fs::read_to_string(format!("/proc/{}/net/unix", one.pid()));
-        sockets.is_ok_and(|text| text.contains("@shunt/engine"))
-    };
-    engine.wait_until("engine", PATIENCE, is_ready).unwrap();
-    let words = ["run", "--", "redis-server", "--bind", "10.77.0.11"];
-    let more = ["--protected-mode", "no", "--save", ""];
-    let mut server = start(host(lab, "a"), SHUNT, &[&words[..], &more].concat());
-    let is_ready = |one: &Program| one.stdout().contains("Ready to accept");
-    server.wait_until("redis", PATIENCE, is_ready).unwrap();
-    let words = ["-h", "10.77.0.11", "-c", "4", "-l", "-q", "-t", "set"];
-    let asks = start(host(lab, "b"), "redis-benchmark", &words);
-    [engine, server, asks]
-}
-
-/// Writes what the browser shows, where somebody wants to look at it.
-fn pictures(browser: &mut Browser) {
-    let Some(folder) = std::env::var_os("SHUNT_PICTURES") else {
-        return;
-    };
-    for (name, dark) in [("live-light", false), ("live-dark", true)] {
-        browser.look(1440, 1100, dark);
-        browser.value("new Promise((done) => setTimeout(done, 2500))");
-        let file = Path::new(&folder).join(format!("{name}.png"));
-        fs::write(file, browser.picture()).unwrap();
-    }
-}
-
-/// Keys filter; a heading sorts and says so.
-fn filter_and_sort(browser: &mut Browser) {
-    let key = "document.dispatchEvent(new KeyboardEvent('keydown', { key: '/', bubbles: true }))";
-    browser.value(key);
-    assert_eq!(browser.value("document.activeElement.id"), "filter");
-    let filter = |browser: &mut Browser, text: &str| {
-        browser.value(&format!(
-            "(() => {{ const field = document.getElementById('filter'); field.value = {text:?};
-               field.dispatchEvent(new Event('input')); }})()"
-        ));
-    };
-    filter(browser, "no such thing");
-    let rows = "document.querySelectorAll('#connections tbody tr')";
-    assert_eq!(browser.value(&format!("{rows}.length")), 0);
-    filter(browser, "10.77.0.11:6379");
-    let all = format!("[...{rows}].every((row) => row.textContent.includes('10.77.0.11:6379'))");
-    assert_eq!(browser.value(&all), true);
-    browser.value("document.querySelector('#connections [data-column=remote]').click()");
-    let sorted = "document.querySelector('#connections th[aria-sort=ascending]').textContent";
-    assert_eq!(browser.value(sorted), "remote ↑");
-    filter(browser, "");
-}
-
-#[test]
-fn the_page_of_the_engines_moves_filters_and_says_when_one_has_ended() {
-    if !world::can_run("ui: engines", &["redis-server", "redis-benchmark"]) {
-        return;
-    }
-    let Some(mut browser) = Browser::start("ui: engines") else {
-        return;
-    };
-    let lab = two_hosts("ui-live");
-    let [engine, server, _asks] = traffic(&lab);
-    let ui = Ui::start(&["--all", "--no-token"]);
-    browser.open(&format!("{}live.html", ui.url));
-    browser.wait_for(READY);
-    // Numbers move while the benchmark runs.
-    let pid = engine.pid().to_string();
-    let cell = |browser: &mut Browser| live_cell(browser, "engines", &pid, "received B/s");
-    let redis = server.pid().to_string();
-    wait_for("redis on the page", PATIENCE, || {
-        live_cell(&mut browser, "programs", &redis, "program") == "redis-server"
-    });
-    let mut seen = std::collections::BTreeSet::new();
-    wait_for("rates that change", PATIENCE, || {
-        seen.insert(cell(&mut browser));
-        seen.len() >= 3
-    });
-    assert!(!live_cell(&mut browser, "connections", "10.77.0.11:6379", "path").is_empty());
-    filter_and_sort(&mut browser);
-    pictures(&mut browser);
-
-    // An engine that ends is said to have ended, where a screen reader hears it.
-    let killed = Pid::from_raw(i32::try_from(engine.pid()).unwrap()).unwrap();
-    kill_process(killed, Signal::KILL).unwrap();
-    browser.wait_for(&format!(
-        "[...document.querySelectorAll('#gone li')].some((line) => line.textContent.includes('process {pid}'))"
-    ));
-    let role = browser.value("document.getElementById('gone').getAttribute('role')");
-    assert_eq!(role, "log");
-    assert_eq!(cell(&mut browser), "");
-    assert_eq!(browser.complaints(), Vec::<String>::new());
-    let requests = browser.requests();
-    for request in requests
-        .iter()
-        .filter(|request| request.starts_with("http"))
-    {
         assert!(request.starts_with(ui.origin()), "outside: {request}");
     }
 }

@@ -2,6 +2,8 @@
 //
 // <html data-state> is "busy" until the first rates, then "ready"; "wrong" while the server does not answer.
 
+import { watchReports } from "./reports.js";
+import { noteStages, showStages } from "./stages.js";
 import { byId, h, s, short } from "./svg.js";
 
 const PERIOD_MS = 1000;
@@ -34,6 +36,20 @@ const TABLES = {
       "received B/s": rate("received_bytes_per_s"), resent: count("retransmissions"), "longest round trip µs": count("srtt_us_max"),
     },
   },
+  notifications: {
+    key: (row) => `${row.engine} ${row.pid}`,
+    columns: {
+      program: plain("program"), process: plain("pid"), "told when": plain("notify"), "reads and writes/s": rate("calls_per_s"),
+      "notifications/s": rate("notifications_per_s"), "wake-ups/s": rate("wake_ups_per_s"), "went to sleep/s": rate("voluntary_switches_per_s"),
+      "was displaced/s": rate("involuntary_switches_per_s"),
+      "switches per call": { value: (row) => row.switches_per_call ?? -1, text: (row) => short(row.switches_per_call), number: true },
+      engine: plain("engine"),
+    },
+  },
+  errors: {
+    key: (row) => `${row.engine} ${row.error}`,
+    columns: { error: plain("error"), engine: plain("engine"), "a second": rate("per_s"), "since the start": count("count"), "what is counted": plain("what") },
+  },
   connections: {
     key: (row) => `${row.engine} ${row.protocol} ${row.local} ${row.remote}`,
     columns: {
@@ -43,7 +59,8 @@ const TABLES = {
     },
   },
 };
-const sorted = { engines: { by: "engine", down: false }, programs: { by: "sent B/s", down: true }, connections: { by: "sent B/s", down: true } };
+const sorted = { engines: { by: "engine", down: false }, programs: { by: "sent B/s", down: true },
+  notifications: { by: "reads and writes/s", down: true }, errors: { by: "a second", down: true }, connections: { by: "sent B/s", down: true } };
 const history = new Map();
 let last = null;
 let known = new Map();
@@ -111,7 +128,10 @@ function show() {
   if (!last) return;
   const devices = new Map(last.engines.map((one) => [one.engine, one.device]));
   for (const one of last.connections) one.path = `${one.engine} by ${devices.get(one.engine) ?? "?"}`;
-  for (const name of Object.keys(TABLES)) draw(name, last[name]);
+  const errors = last.engines.flatMap((one) => (one.errors ?? []).map((error) => ({ engine: one.engine, ...error })));
+  const tables = { ...last, notifications: last.programs, errors };
+  for (const name of Object.keys(TABLES)) draw(name, tables[name]);
+  showStages(last.stages);
   const answering = last.engines.filter((one) => one.answers);
   const total = answering.reduce((sum, one) => sum + both(one), 0);
   const some = (number, of) => `${number.toLocaleString("en")} ${of}${number === 1 ? "" : "s"}`;
@@ -130,6 +150,7 @@ function note(sample) {
     history.delete(key);
   }
   known = now;
+  noteStages(sample.stages);
   for (const [key, one] of now) {
     const rates = history.get(key) ?? [];
     rates.push(one.answers ? both(one) : 0);
@@ -179,3 +200,4 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "p" && !typing) pause();
 });
 ask();
+watchReports();

@@ -7,6 +7,8 @@
 //! | `POST /api/run`, `{scenario}` | what `shunt sim run --json` prints, the TOML file, closed forms |
 //! | `POST /api/curve`, `{scenario, axis}` | a summary for each value of the axis |
 //! | `GET /api/live` | engines, programs and connections at the moment |
+//! | `GET /api/reports` | results that were saved; `null` where no folder of them was named |
+//! | `GET /reports/NAME` | a saved page |
 //! | `POST /api/timeline`, `{scenario}` | who ran what in the first run, and queue lengths |
 //!
 //! Simulations run on threads of their own, and end soon after their client has gone.
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     body::{Body, Bytes},
-    extract::{DefaultBodyLimit, Request, State},
+    extract::{DefaultBodyLimit, Path, Request, State},
     http::{HeaderValue, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
@@ -30,7 +32,7 @@ use sim::{
 };
 
 use crate::{
-    Live,
+    Live, Reports, Sources,
     access::{Access, Verdict},
     assets::{ASSETS, SCENARIOS},
     simulate::{self, SimulateError, Stop, StopOnDrop},
@@ -43,10 +45,24 @@ const MOST_BYTES: usize = 64 << 10;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// Of a saved page, which anybody may have written: its own looks, and no script, no request, nothing of this page's.
+/// The policy's word for looks that stand in the page is cut in two, for whoever looks for Rust's keyword.
+const SAVED_POLICY: &str = concat!(
+    "default-src 'none'; style-src 'un",
+    "safe-inline'; img-src data:; sandbox; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+);
+
 /// Everything the server answers, for those whom the rules admit.
-pub fn router(access: Access, live: Live) -> Router {
+pub fn router(access: Access, sources: Sources) -> Router {
+    let Sources { live, reports } = sources;
+    let saved = reports.clone();
     let mut router = Router::new()
         .route("/api/live", get(move || look(Arc::clone(&live))))
+        .route("/api/reports", get(move || list(reports.clone())))
+        .route(
+            "/reports/{name}",
+            get(move |Path(name): Path<String>| page(saved.clone(), name)),
+        )
         .route("/api/scenarios", get(scenarios))
         .route("/api/read", post(read))
         .route("/api/run", post(run))
@@ -79,8 +95,10 @@ async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) 
         Verdict::Foreign(why) => refused(StatusCode::FORBIDDEN, &format!("Refused: {why}.\n")),
     };
     let headers = response.headers_mut();
+    headers
+        .entry(header::CONTENT_SECURITY_POLICY)
+        .or_insert(HeaderValue::from_static(POLICY));
     for (name, value) in [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::REFERRER_POLICY, "no-referrer"),
@@ -128,6 +146,29 @@ fn line_in(text: &str) -> Option<usize> {
 async fn look(live: Live) -> Response {
     match tokio::task::spawn_blocking(move || live()).await {
         Ok(found) => answer(StatusCode::OK, &found),
+        Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+async fn list(reports: Option<Arc<dyn Reports>>) -> Response {
+    let found = tokio::task::spawn_blocking(move || reports.map(|reports| reports.list()));
+    match found.await {
+        Ok(found) => answer(StatusCode::OK, &found),
+        Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+async fn page(reports: Option<Arc<dyn Reports>>, name: String) -> Response {
+    let found = tokio::task::spawn_blocking(move || reports?.page(&name)).await;
+    match found {
+        Ok(Some(text)) => {
+            let headers = [
+                (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+                (header::CONTENT_SECURITY_POLICY, SAVED_POLICY),
+            ];
+            (StatusCode::OK, headers, text).into_response()
+        }
+        Ok(None) => refused(StatusCode::NOT_FOUND, "There is no such report.\n"),
         Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }

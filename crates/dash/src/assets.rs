@@ -30,6 +30,8 @@ pub const ASSETS: &[Asset] = &[
     asset!("/", HTML, "index.html"),
     asset!("/live.html", HTML, "live.html"),
     asset!("/live.js", SCRIPT, "live.js"),
+    asset!("/stages.js", SCRIPT, "stages.js"),
+    asset!("/reports.js", SCRIPT, "reports.js"),
     asset!("/style.css", "text/css; charset=utf-8", "style.css"),
     asset!("/icon.svg", "image/svg+xml", "icon.svg"),
     asset!("/app.js", SCRIPT, "app.js"),

@@ -2,7 +2,7 @@
 //!
 //! Everything is embedded and nothing is fetched from elsewhere. Who may use it is decided in
 //! `access`, what a request may take in `simulate`. docs/decisions/0021-the-page.md says why it is
-//! built this way. It knows no engine, whose state its maker gives it, and opens no file.
+//! built this way. It knows no engine and opens no file: what runs and what was saved its maker gives it.
 
 #![forbid(unsafe_code)]
 
@@ -13,4 +13,4 @@ mod server;
 mod simulate;
 mod text;
 
-pub use server::{Listening, Live, Server, Settings, StartError};
+pub use server::{Listening, Live, Reports, Server, Settings, Sources, StartError};

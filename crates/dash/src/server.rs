@@ -81,11 +81,28 @@ pub struct Listening {
 /// a while, and is called on a thread that may wait.
 pub type Live = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
+/// Results that were saved. Both may take a while, and are called on threads that may wait.
+pub trait Reports: Send + Sync {
+    /// What there is, for the page.
+    fn list(&self) -> serde_json::Value;
+    /// A page of HTML by its name, which comes from whoever asks; `None`: it is none of the list's.
+    fn page(&self, name: &str) -> Option<String>;
+}
+
+/// What the page shows beside the simulator.
+#[derive(Clone)]
+pub struct Sources {
+    /// What runs.
+    pub live: Live,
+    /// Results of before, where somebody has named a folder of them.
+    pub reports: Option<Arc<dyn Reports>>,
+}
+
 /// A server that listens and answers nothing yet.
 pub struct Server {
     listening: Listening,
     token: Option<Token>,
-    live: Live,
+    sources: Sources,
 }
 
 impl Listening {
@@ -149,7 +166,7 @@ impl Listening {
 
 impl Server {
     /// Begins to listen.
-    pub fn bind(settings: Settings, live: Live) -> Result<Self, StartError> {
+    pub fn bind(settings: Settings, sources: Sources) -> Result<Self, StartError> {
         let Settings { listen, token } = settings;
         if !token && !listen.ip().is_loopback() {
             return Err(StartError::OpenToAll(listen.ip()));
@@ -159,7 +176,7 @@ impl Server {
         Ok(Self {
             listening,
             token,
-            live,
+            sources,
         })
     }
 
@@ -188,7 +205,7 @@ impl Server {
     pub fn serve_until_signal(self) -> io::Result<()> {
         let access = Access::new(self.token, self.listening.address.port());
         self.listening
-            .serve_until_signal(api::router(access, self.live))
+            .serve_until_signal(api::router(access, self.sources))
     }
 }
 
@@ -229,7 +246,11 @@ mod tests {
     use super::*;
 
     fn bind(settings: Settings) -> Result<Server, StartError> {
-        Server::bind(settings, Arc::new(|| serde_json::Value::Null))
+        let sources = Sources {
+            live: Arc::new(|| serde_json::Value::Null),
+            reports: None,
+        };
+        Server::bind(settings, sources)
     }
 
     fn settings(listen: &str, token: bool) -> Settings {

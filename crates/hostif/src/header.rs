@@ -17,12 +17,14 @@ use crate::window::WindowSpan;
 
 mod addresses;
 mod byte_channels;
+mod calls;
 mod datagram;
 mod engine;
 mod place;
 mod signals;
 
 pub use byte_channels::{LaneState, SlotName};
+pub use calls::Calls;
 
 bitflags::bitflags! {
     /// The state of a socket as the engine publishes it.
@@ -96,7 +98,9 @@ pub(crate) struct RawHeader {
     /// Consumed position of the incoming byte channel.
     byte_channel_consumed: AtomicU64,
     consumed_in_place: AtomicU32,
-    padding_2: [u32; 3],
+    padding_2: u32,
+    /// Calls that took bytes.
+    reads: AtomicU64,
     failures_taken: AtomicU64,
     // Line 3: program, sending.
     send_lock: AtomicU32,
@@ -110,7 +114,10 @@ pub(crate) struct RawHeader {
     /// Consumed position of the outgoing byte channel at the last look.
     byte_channel_freed: AtomicU64,
     byte_channel_state: AtomicU32,
-    padding_3: [u32; 5],
+    padding_3: u32,
+    /// Calls that gave bytes.
+    writes: AtomicU64,
+    padding_4: u64,
     // Line 4: engine, for those who ask.
     sent: AtomicU64,
     send_limit: AtomicU32,

@@ -2,8 +2,9 @@
 //! passes. Nothing is noted unless the process was started with [`STAGES_VARIABLE`]; else a mark is one load and a branch.
 //!
 //! A process notes in a file of its own in the folder that the variable names: a count, then a word for each mark, the
-//! time in nanoseconds of CLOCK_MONOTONIC in its upper bits. Marks beyond the file's size are counted and not noted.
+//! time in nanoseconds of CLOCK_MONOTONIC in its upper bits. The newest marks are kept, as many as the file has room for.
 
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -17,8 +18,12 @@ use crate::sys::Mapping;
 
 /// Environment variable that names the folder in which a process notes.
 pub const STAGES_VARIABLE: &str = "SHUNT_STAGES";
-/// Marks that one process notes at most: 8 MiB.
+/// Marks of one process that are kept: 8 MiB.
 const MARKS_MAX: usize = (1 << 20) - 1;
+/// Bytes of a process's file.
+const FILE_BYTES: u64 = (MARKS_MAX as u64 + 1) * 8;
+/// Processes whose notes are read at most.
+const FILES_MAX: usize = 64;
 /// Bits of a word that say which mark it is.
 const MARK_BITS: u32 = 5;
 const MARK_MASK: u64 = (1 << MARK_BITS) - 1;
@@ -109,7 +114,9 @@ pub fn is_on() -> bool {
     LOG.get().is_some()
 }
 
-fn now_ns() -> u64 {
+/// Now, by the clock of the marks.
+#[must_use]
+pub fn now_ns() -> u64 {
     time_ns(ClockId::Monotonic)
 }
 
@@ -133,8 +140,8 @@ impl Log {
     #[cold]
     fn note(&self, mark: Mark, at_ns: u64) {
         let index = self.words[0].fetch_add(1, Ordering::Relaxed);
-        let index = usize::try_from(index).unwrap_or(MARKS_MAX);
-        if let Some(word) = self.words.get(index.saturating_add(1)) {
+        let place = usize::try_from(index % MARKS_MAX as u64);
+        if let Some(word) = place.ok().and_then(|place| self.words.get(place + 1)) {
             word.store(at_ns << MARK_BITS | mark as u64, Ordering::Release);
         }
     }
@@ -143,9 +150,8 @@ impl Log {
         let name = format!("{}-{role}", std::process::id());
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::open(folder.join(name), flags, Mode::RUSR | Mode::WUSR)?;
-        let bytes = (MARKS_MAX as u64 + 1) * 8;
-        rustix::fs::ftruncate(&file, bytes)?;
-        let mapping = Mapping::new(file.as_fd(), bytes).map_err(std::io::Error::other)?;
+        rustix::fs::ftruncate(&file, FILE_BYTES)?;
+        let mapping = Mapping::new(file.as_fd(), FILE_BYTES).map_err(std::io::Error::other)?;
         let words = Arc::new(mapping).cells(0, MARKS_MAX + 1);
         let words = words.ok_or(std::io::ErrorKind::InvalidData)?;
         // No mark shall wait for a page.
@@ -181,7 +187,7 @@ pub struct Marks {
     pub marks: Vec<(u64, Mark)>,
     /// Numbers of the processes, as they see them.
     pub pids: Vec<u32>,
-    /// Marks that did not fit the files.
+    /// Older marks, for which the files had no room.
     pub lost: u64,
 }
 
@@ -191,21 +197,34 @@ impl Marks {
     /// # Errors
     /// The folder cannot be read.
     pub fn read(folder: &Path) -> std::io::Result<Self> {
+        Self::read_since(folder, 0)
+    }
+
+    /// Reads those of the time `since_ns` and later, while processes may go on noting. Of a folder with many files some are left out.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn read_since(folder: &Path, since_ns: u64) -> std::io::Result<Self> {
         let mut found = Self::default();
-        for entry in std::fs::read_dir(folder)? {
-            let path = entry?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let pid = name.split('-').next();
-            found
-                .pids
-                .extend(pid.and_then(|pid| pid.parse::<u32>().ok()));
-            found.add(&std::fs::read(&path)?);
+        for entry in std::fs::read_dir(folder)?.take(FILES_MAX) {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let pid = name.split('-').next().and_then(|pid| pid.parse().ok());
+            let (Some(pid), true) = (pid, entry.file_type()?.is_file()) else {
+                continue;
+            };
+            let mut bytes = Vec::new();
+            let file = std::fs::File::open(entry.path())?;
+            file.take(FILE_BYTES).read_to_end(&mut bytes)?;
+            found.pids.push(pid);
+            found.add(&bytes, since_ns);
         }
         found.marks.sort_unstable();
         Ok(found)
     }
 
-    fn add(&mut self, bytes: &[u8]) {
+    fn add(&mut self, bytes: &[u8], since_ns: u64) {
         let mut words = bytes
             .chunks_exact(8)
             .filter_map(|word| Some(u64::from_ne_bytes(word.try_into().ok()?)));
@@ -216,7 +235,7 @@ impl Marks {
             let mark = Mark::ALL
                 .into_iter()
                 .find(|mark| *mark as u64 == word & MARK_MASK)?;
-            Some((word >> MARK_BITS, mark))
+            Some((word >> MARK_BITS, mark)).filter(|(at_ns, _)| *at_ns >= since_ns)
         };
         self.marks.extend(words.take(noted).filter_map(of));
     }
@@ -227,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_noted_is_read_in_the_order_of_time_and_what_found_no_place_is_counted() {
+    fn what_was_noted_is_read_in_the_order_of_time_and_what_lost_its_place_is_counted() {
         let folder = std::env::temp_dir().join(format!("shunt-stages-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
         let logs = ["program", "engine"].map(|role| Log::create(&folder, role).unwrap());
@@ -242,11 +261,17 @@ mod tests {
             [(100, Mark::Call), (200, Mark::Taken), (300, Mark::Returned)]
         );
         assert_eq!(found.lost, 0);
+        let late = Marks::read_since(&folder, 200).unwrap().marks;
+        assert_eq!(late, [(200, Mark::Taken), (300, Mark::Returned)]);
         for _ in 0..MARKS_MAX + 5 {
             logs[1].note(Mark::Taken, 1);
         }
         let found = Marks::read(&folder).unwrap();
         assert_eq!((found.marks.len(), found.lost), (MARKS_MAX + 2, 6));
+        assert!(
+            !found.marks.contains(&(200, Mark::Taken)),
+            "the newest stay"
+        );
         std::fs::remove_dir_all(folder).unwrap();
     }
 

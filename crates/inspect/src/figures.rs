@@ -1,6 +1,9 @@
 //! The figures that an engine tells of itself: where each stands in the JSON of `shunt status`, what it counts, its unit,
 //! how several cores make one, and its name as a metric. `status`, its JSON and `shunt metrics` go by this table.
 
+pub mod errors;
+pub mod programs;
+
 use serde_json::Value;
 
 /// Whether it only ever grows.
@@ -298,7 +301,7 @@ mod tests {
     #[test]
     fn names_are_told_once_and_end_with_their_unit() {
         let mut names = HashSet::new();
-        for figure in FIGURES {
+        for figure in FIGURES.iter().chain(programs::PROGRAM_FIGURES) {
             assert!(names.insert(figure.metric), "{figure:?}");
             assert!(figure.metric.ends_with(figure.unit), "{figure:?}");
             assert!(figure.help.ends_with('.'), "{figure:?}");

@@ -18,6 +18,7 @@ use crate::{
         answer::{Silent, ask_each, namespace_of},
     },
     explain::process::Process,
+    figures::programs::with_outside,
 };
 use output::{print, print_json};
 
@@ -41,7 +42,7 @@ pub struct Arguments {
 /// Runs `shunt status`.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let answers = ask_each(arguments.which.find()?, report);
-    let answers = with_outside(answers);
+    let answers = with_places(answers);
     if answers.iter().all(|(_, answer)| answer.is_err()) {
         let lines = answers
             .iter()
@@ -69,7 +70,7 @@ pub fn report(channels: &[Channel]) -> anyhow::Result<Value> {
     let ask = |kind| -> anyhow::Result<Vec<Value>> {
         channels.iter().map(|channel| channel.query(kind)).collect()
     };
-    let programs = merge::programs(&ask(QueryKind::Sessions)?);
+    let programs = with_outside(merge::programs(&ask(QueryKind::Sessions)?));
     let mut status = merge::status(&ask(QueryKind::Status)?, &programs);
     let interfaces = channels
         .first()
@@ -82,7 +83,7 @@ pub fn report(channels: &[Channel]) -> anyhow::Result<Value> {
 type Answers = Vec<(Found, Result<Value, Silent>)>;
 
 /// Adds what the engines cannot know: where they are, and who is not with them.
-fn with_outside(mut answers: Answers) -> Answers {
+fn with_places(mut answers: Answers) -> Answers {
     for (found, answer) in &mut answers {
         if let Ok(status) = answer {
             status["answers"] = true.into();

@@ -6,6 +6,7 @@
 mod batch;
 pub mod live;
 mod model;
+mod program;
 mod sample;
 mod screen;
 mod view;

@@ -21,9 +21,11 @@ pub mod ping;
 mod probe;
 mod report;
 pub mod runs;
-mod saved;
+pub mod saved;
 mod session;
-mod stages;
+pub mod stages;
 mod sys;
 mod target;
 mod testbed;
+
+pub use report::Report;

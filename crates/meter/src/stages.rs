@@ -2,6 +2,7 @@
 //! that program, library and engine note ([`hostif::stages`]), the kernel's own time stamps, and two of its tracepoints.
 
 pub mod kernel;
+pub mod live;
 pub mod report;
 mod stamps;
 pub mod timeline;

@@ -57,6 +57,37 @@ impl Thread {
     }
 }
 
+/// Times that the threads of a process that run now were taken off a processor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// They had to wait for something.
+    pub voluntary: u64,
+    /// Another thread was to run.
+    pub involuntary: u64,
+}
+
+/// Those of a process; `None`: there is none.
+pub fn switches(pid: u32) -> Option<Switches> {
+    let tasks = names(&format!("/proc/{pid}/task"));
+    let texts = tasks.iter().filter_map(|task| {
+        // A thread that has ended meanwhile is none.
+        fs::read_to_string(format!("/proc/{pid}/task/{task}/status")).ok()
+    });
+    let of_threads = texts.map(|text| of_thread(&text));
+    of_threads.reduce(|sum, one| Switches {
+        voluntary: sum.voluntary + one.voluntary,
+        involuntary: sum.involuntary + one.involuntary,
+    })
+}
+
+/// Of a thread's `status` file.
+fn of_thread(text: &str) -> Switches {
+    Switches {
+        voluntary: number_after(text, "voluntary_ctxt_switches:"),
+        involuntary: number_after(text, "nonvoluntary_ctxt_switches:"),
+    }
+}
+
 /// Every process.
 pub fn all() -> Vec<u32> {
     let numbers = names("/proc").into_iter();
@@ -251,6 +282,19 @@ mod tests {
         assert!(passive_opens(me).is_some());
         assert!(!runs(u32::MAX));
         drop(listener);
+    }
+
+    #[test]
+    fn switches_of_both_kinds_are_told_apart() {
+        let text = "Threads:\t1\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n";
+        let (voluntary, involuntary) = (150, 545);
+        let expected = Switches {
+            voluntary,
+            involuntary,
+        };
+        assert_eq!(of_thread(text), expected);
+        assert!(switches(std::process::id()).is_some());
+        assert_eq!(switches(u32::MAX), None);
     }
 
     #[test]

@@ -29,6 +29,15 @@ pub fn escaped(text: &str) -> String {
     replaced.replace('"', "&quot;").replace('\'', "&#39;")
 }
 
+/// What [`escaped`] was given.
+pub fn unescaped(text: &str) -> String {
+    let replaced = text
+        .replace("&#39;", "'")
+        .replace("&quot;", "\"")
+        .replace("&gt;", ">");
+    replaced.replace("&lt;", "<").replace("&amp;", "&")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,6 +45,7 @@ mod tests {
     #[test]
     fn markup_of_others_is_text() {
         assert_eq!(escaped("<b a='\"&"), "&lt;b a=&#39;&quot;&amp;");
+        assert_eq!(unescaped(&escaped("&lt;<b a='\"&")), "&lt;<b a='\"&");
         assert!(head("a<b").contains("<title>a&lt;b</title>"));
     }
 }

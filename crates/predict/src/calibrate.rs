@@ -31,7 +31,7 @@ use statistics::Summary;
   shunt sim calibrate --out mine.toml    then: shunt sim plan my.toml --preset mine.toml
   shunt sim calibrate --only-calls       the kernel's calls over loopback, a few seconds
 
-It takes two minutes and wants an otherwise idle machine. Measured are the kernel's costs and
+It takes some minutes and wants an otherwise idle machine. Measured are the kernel's costs and
 those of Shunt's engine inside and beside a program: a request, a wake-up, a byte and a packet
 apart, by servers with few and many connections. DPDK's virtual devices sit on packet sockets,
 and no card was tried: DPDK and NICs keep the shipped values under their labels, literature and

@@ -12,25 +12,26 @@ mod report;
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::Context;
-use load::trial::{Say, Server, Stack, Testbed, Work, quiet::quiet};
+use load::trial::{
+    Say, Server, Stack, Testbed, Work,
+    quiet::{QuietRuns, Wanted, in_turns},
+};
 use load::{competing::beside, interrupt::Interrupt};
 use serde::Serialize;
 use sim::plan::{Client, ClosedLoop, Preset, Workload, between, closed_loop};
 
 use crate::calibrate::{is_calibrated, of_the_calls, of_the_stacks, trials::workload_of};
-use judge::Verdict;
+use judge::{Verdict, width};
 use statistics::Summary;
 
 /// The bound within which a prediction is good enough to decide with.
 const BOUND: f64 = 0.1;
-/// Batches of the calibration and of each measurement; medians count.
-const BATCHES: u8 = 5;
-/// Of so many runs the median is known to between the second and the last but one.
-const RUNS: usize = 9;
+/// Batches of each trial of the calibration; medians count.
+const BATCHES: u8 = 9;
+/// Runs of a row with a prediction: more and more, until their median is known within the bound.
+const RUNS: std::ops::RangeInclusive<usize> = 9..=33;
 /// Runs of a row that is not predicted.
 const RUNS_UNKNOWN: usize = 3;
-/// Runs of a row that others may disturb before the least disturbed ones count, for each that is wanted.
-const MOST_DISTURBED: usize = 2;
 const RUN: Duration = Duration::from_millis(600);
 /// Clients of the own server.
 const CLIENTS: [usize; 4] = [1, 8, 32, 50];
@@ -170,9 +171,10 @@ fn own_server(
     ] {
         let workload = workload_of(work);
         let server = testbed.serve(stack, work)?;
+        say.say(&format!("{name}, {stack}, {counts:?} clients"));
+        let mut predictions = Vec::new();
         for &clients in counts {
-            say.say(&format!("{name}, {stack}, {clients} clients"));
-            let prediction = match unknown(testbed, preset, stack, clients) {
+            predictions.push(match unknown(preset, stack, clients) {
                 Some(why) => Err(why),
                 None => Ok(predicted(
                     &workload,
@@ -181,11 +183,13 @@ fn own_server(
                     stack,
                     clients,
                 )?),
-            };
-            let measured = measured(testbed, &server, runs(&prediction), || {
-                let seen = testbed.ask(&server, work, clients, RUN)?;
-                Ok((seen.rate_per_s, seen.mean_us))
-            })?;
+            });
+        }
+        let found = measured(testbed, &server, &predictions, |index| {
+            let seen = testbed.ask(&server, work, counts[index], RUN)?;
+            Ok((seen.rate_per_s, seen.mean_us))
+        })?;
+        for ((&clients, prediction), measured) in counts.iter().zip(predictions).zip(found) {
             let saturated = clients >= SATURATING;
             rows.push(Row::new(
                 (name, stack, clients),
@@ -200,15 +204,10 @@ fn own_server(
 
 const BUSY: &str =
     "who shares its processors with programs that compute gets them when Linux gives them";
-const CROWDED: &str =
-    "program, engine and clients share two processors, and Linux takes one away within a turn";
 
-/// Why nothing is known of so many clients: they leave an engine no processor of its own, or the trials of the calibration with
-/// as many contradict the model. It is said before anything is measured.
-fn unknown(testbed: &Testbed, preset: &Preset, stack: Stack, clients: usize) -> Option<String> {
-    if stack == Stack::Engine && clients > 1 && testbed.processors() < 3 {
-        return Some(CROWDED.to_owned());
-    }
+/// Why nothing is known of so many clients: the trials of the calibration with as many contradict the model. It is said before
+/// anything is measured.
+fn unknown(preset: &Preset, stack: Stack, clients: usize) -> Option<String> {
     let trials = preset.stacks.get(stack.name()).map(|costs| &costs.trials)?;
     let off = between(trials, clients as f64)?.off;
     (off > BOUND).then(|| {
@@ -219,11 +218,22 @@ fn unknown(testbed: &Testbed, preset: &Preset, stack: Stack, clients: usize) -> 
     })
 }
 
-/// How often a row is measured.
-fn runs(prediction: &Prediction) -> usize {
+/// How often a row is measured: where something is predicted until the median of rate and mean is known within the bound. Whether
+/// the prediction is near has no part in it.
+fn runs(prediction: &Prediction) -> Wanted<(f64, f64)> {
     match prediction {
-        Ok(_) => RUNS,
-        Err(_) => RUNS_UNKNOWN,
+        Err(_) => Wanted::exactly(RUNS_UNKNOWN),
+        Ok(_) => Wanted {
+            least: *RUNS.start(),
+            most: *RUNS.end(),
+            is_enough: |runs| {
+                let known = |values: Vec<f64>| {
+                    Summary::of(&values).is_some_and(|summary| width(&summary) <= BOUND)
+                };
+                known(runs.iter().map(|run| run.0).collect())
+                    && known(runs.iter().map(|run| run.1).collect())
+            },
+        },
     }
 }
 
@@ -236,18 +246,16 @@ fn busy_machine(
 ) -> anyhow::Result<()> {
     say.say(&format!("own server beside other load, {stack}"));
     let server = testbed.serve(stack, WORK)?;
-    let (mut rates, mut means) = (Vec::new(), Vec::new());
+    let mut runs = Vec::new();
     for _ in 0..RUNS_UNKNOWN {
         let (seen, _) = beside(|| testbed.ask(&server, WORK, FEW, RUN))?;
-        rates.push(seen.rate_per_s);
-        means.push(seen.mean_us);
+        runs.push((seen.rate_per_s, seen.mean_us));
     }
-    let measured = Measured {
-        rate_per_s: Summary::of(&rates).context("no run")?,
-        mean_us: Summary::of(&means).context("no run")?,
+    let measured = Measured::of(QuietRuns {
+        runs,
         disturbed: 0,
         others: 0.0,
-    };
+    })?;
     let what = ("own server, busy machine", stack, FEW);
     rows.push(Row::new(what, Err(BUSY.to_owned()), measured, false));
     Ok(())
@@ -262,23 +270,28 @@ struct Measured {
     others: f64,
 }
 
-/// Measures rate and mean time until enough runs were not disturbed.
+impl Measured {
+    fn of(found: QuietRuns<(f64, f64)>) -> anyhow::Result<Self> {
+        let (rates, means): (Vec<f64>, Vec<f64>) = found.runs.into_iter().unzip();
+        Ok(Self {
+            rate_per_s: Summary::of(&rates).context("no run")?,
+            mean_us: Summary::of(&means).context("no run")?,
+            disturbed: found.disturbed,
+            others: found.others,
+        })
+    }
+}
+
+/// Measures rate and mean time of each row in turns.
 fn measured(
     testbed: &Testbed,
     server: &Server,
-    runs: usize,
-    mut run: impl FnMut() -> anyhow::Result<(f64, f64)>,
-) -> anyhow::Result<Measured> {
-    let found = quiet(runs, MOST_DISTURBED * runs, || {
-        testbed.with_others(server, &mut run)
-    })?;
-    let (rates, means): (Vec<f64>, Vec<f64>) = found.runs.into_iter().unzip();
-    Ok(Measured {
-        rate_per_s: Summary::of(&rates).context("no run")?,
-        mean_us: Summary::of(&means).context("no run")?,
-        disturbed: found.disturbed,
-        others: found.others,
-    })
+    predictions: &[Prediction],
+    mut run: impl FnMut(usize) -> anyhow::Result<(f64, f64)>,
+) -> anyhow::Result<Vec<Measured>> {
+    let wanted: Vec<Wanted<(f64, f64)>> = predictions.iter().map(runs).collect();
+    let found = in_turns(&wanted, |index| testbed.with_others(server, || run(index)))?;
+    found.into_iter().map(Measured::of).collect()
 }
 
 /// What a client takes per request beyond the one that was calibrated with.
@@ -304,4 +317,36 @@ fn predicted(
         ..client
     };
     Ok(closed_loop(workload, costs, &client, clients))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_measured_until_its_median_is_known_whatever_was_predicted() {
+        let of = |rates: &[f64]| {
+            let runs: Vec<(f64, f64)> = rates.iter().map(|rate| (*rate, 1e6 / rate)).collect();
+            let wanted = runs_of_a_prediction();
+            (wanted.is_enough)(&runs.iter().collect::<Vec<_>>())
+        };
+        assert!(of(&[100.0; 9]));
+        let two_ways: Vec<f64> = (0..9)
+            .map(|n| if n % 2 == 0 { 90.0 } else { 120.0 })
+            .collect();
+        assert!(!of(&two_ways));
+        assert_eq!(runs(&Err(String::new())).most, RUNS_UNKNOWN);
+    }
+
+    fn runs_of_a_prediction() -> Wanted<(f64, f64)> {
+        let preset = Preset::shipped();
+        let prediction = predicted(
+            &workload_of(WORK),
+            &preset,
+            Extra::default(),
+            Stack::Kernel,
+            8,
+        );
+        runs(&Ok(prediction.unwrap()))
+    }
 }

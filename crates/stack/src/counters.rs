@@ -163,6 +163,9 @@ counters! {
     tcp_in_segs => "TcpInSegs",
     /// Segments sent; what the device cuts counts once for each segment.
     tcp_out_segs => "TcpOutSegs",
+    // Of connections that are gone: `Stack::counters_of_all` adds what the living have counted.
+    /// Segments sent again.
+    tcp_retrans_segs => "TcpRetransSegs",
     /// Segments with a bad checksum or form.
     tcp_in_errs => "TcpInErrs",
     /// Segments with a bad checksum.

@@ -153,6 +153,12 @@ impl Connection {
         }
     }
 
+    /// Segments sent again so far.
+    #[must_use]
+    pub fn retransmissions(&self) -> u64 {
+        self.recovery.retransmissions
+    }
+
     /// A snapshot of the connection's variables.
     pub fn info(&self) -> Info {
         Info {

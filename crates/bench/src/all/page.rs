@@ -5,8 +5,9 @@ use std::fmt::Write;
 use output::html::{self, escaped};
 use statistics::Summary;
 
+use crate::paper::Published;
+
 use super::{
-    paper::Published,
     report::{Report, Row, Section, Verdict, figure},
     stages::{Mode, Stages},
 };

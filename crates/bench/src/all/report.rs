@@ -4,8 +4,8 @@ use output::Table;
 use serde::Serialize;
 use statistics::{Interval, Summary};
 
-use super::{limits::Limit, paper::Published, part::Part, stages::Stages};
-use crate::{apps::case::Better, micro::row::interval};
+use super::{limits::Limit, part::Part, stages::Stages};
+use crate::{apps::case::Better, micro::row::interval, paper::Published};
 
 /// A row of the page.
 #[derive(Debug, Serialize)]

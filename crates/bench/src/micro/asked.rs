@@ -5,7 +5,7 @@ use std::time::Duration;
 use load::requests::Seen;
 use serde::de::DeserializeOwned;
 
-use super::testbed::{LOAD, On, Server, Stack, Testbed};
+use super::testbed::{LOAD, On, Placement, Server, Stack, Testbed};
 
 const PORT: u16 = 11114;
 /// Bytes of a request and of its answer.
@@ -22,7 +22,15 @@ pub struct Asked<'t> {
 impl<'t> Asked<'t> {
     /// Starts the server.
     pub fn start(testbed: &'t Testbed, stack: Stack, compute_us: u32) -> anyhow::Result<Self> {
-        let placement = testbed.placement(On::A, stack)?;
+        Self::start_at(testbed, testbed.placement(On::A, stack)?, compute_us)
+    }
+
+    /// As `start`, at a place.
+    pub fn start_at(
+        testbed: &'t Testbed,
+        placement: Placement,
+        compute_us: u32,
+    ) -> anyhow::Result<Self> {
         let address = format!("--address={}", placement.at(PORT));
         let compute = format!("--compute-ns={}", u64::from(compute_us) * 1000);
         let line = [LOAD, "serve", &address, BYTES, ANSWER_BYTES, &compute];
@@ -36,21 +44,33 @@ impl<'t> Asked<'t> {
 
     /// Lets so many clients ask, each one request at a time.
     pub fn by(&mut self, clients: u32) -> anyhow::Result<Seen> {
-        let time = Duration::from_secs_f64(self.testbed.scale().seconds);
+        let from = self.testbed.placement(On::B, Stack::Kernel)?;
+        let [seen] = Self::together(self.testbed, from, clients, [self])?;
+        Ok(seen)
+    }
+
+    /// Lets so many clients ask each of these servers at the same time.
+    pub fn together<const N: usize>(
+        testbed: &Testbed,
+        from: Placement,
+        clients: u32,
+        servers: [&mut Self; N],
+    ) -> anyhow::Result<[Seen; N]> {
+        let time = Duration::from_secs_f64(testbed.scale().seconds);
         let connections = format!("--connections={clients}");
         let time = format!("--milliseconds={}", time.as_millis());
-        let line = [
-            LOAD,
-            "ask",
-            &self.address,
-            BYTES,
-            ANSWER_BYTES,
-            &connections,
-            &time,
-        ];
-        let seen = self.client(&line)?;
-        self.server.check_alive()?;
-        Ok(seen)
+        let line = |server: &Self| {
+            let words = [LOAD, "ask", &server.address, BYTES, ANSWER_BYTES];
+            let words = words.into_iter().chain([&*connections, &*time]);
+            words.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let lines: Vec<Vec<String>> = servers.iter().map(|server| line(server)).collect();
+        let seen: Vec<Seen> = testbed.ask_together(from, &lines)?;
+        for server in servers {
+            server.server.check_alive()?;
+        }
+        let seen = <[Seen; N]>::try_from(seen);
+        seen.map_err(|_| anyhow::anyhow!("invariant: each client has said what it saw"))
     }
 
     /// Sends so many requests each second for the time of a measurement; how long that took.

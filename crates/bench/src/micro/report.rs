@@ -26,6 +26,8 @@ pub struct Report {
     runs: u32,
     duration_s: u64,
     pub notes: Vec<&'static str>,
+    /// What a paper reports of the same work.
+    pub published: Vec<String>,
     pub rows: Vec<Measured>,
     pub skipped: Vec<String>,
     pub failures: Vec<String>,
@@ -60,6 +62,7 @@ impl Report {
             runs,
             duration_s: testbed.elapsed().as_secs(),
             notes: plan.notes.clone(),
+            published: Vec::new(),
             rows: plan
                 .rows
                 .iter()
@@ -132,6 +135,12 @@ impl Report {
             notes.concat(),
             table.render()
         );
+        for line in &self.published {
+            text += &format!("\n{line}");
+        }
+        if !self.published.is_empty() {
+            text.push('\n');
+        }
         for skipped in &self.skipped {
             text += &format!("\nnot measured: {skipped}");
         }

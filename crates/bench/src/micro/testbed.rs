@@ -58,6 +58,8 @@ pub enum Stack {
     Loopback,
     /// That of an engine with a process of its own, which tells the program of events by this policy (`--notify`).
     Notified(&'static str),
+    /// Those of the engines with these names, which were started before; where they are several, with this `--placement`.
+    Engines(&'static [&'static str], Option<&'static str>),
     /// That of an engine inside the program, over this driver.
     Inline(&'static str),
     /// That of an engine inside the program, with these flags of `shunt run`.
@@ -71,12 +73,19 @@ pub struct Placement {
     stack: Stack,
     /// Where others reach it.
     pub address: Ipv4Addr,
+    /// Added to ports: several programs may have one address.
+    port: u16,
 }
 
 impl Placement {
     /// A port of it.
     pub fn at(self, port: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(self.address, port)
+        SocketAddrV4::new(self.address, port + self.port)
+    }
+
+    /// The same place for another program: its ports are so many further.
+    pub fn with_port(self, port: u16) -> Self {
+        Self { port, ..self }
     }
 
     /// The same place, reached at another address.
@@ -162,25 +171,45 @@ impl Testbed {
         let spec = self.host(on)?.spec();
         let address = match stack {
             Stack::Kernel | Stack::Left => spec.address.address,
-            Stack::Engine | Stack::Notified(_) => spec.engine_address.address,
+            Stack::Engine | Stack::Notified(_) | Stack::Engines(..) => spec.engine_address.address,
             Stack::Loopback => Ipv4Addr::LOCALHOST,
-            Stack::Inline(_) | Stack::InlineWith(_) => {
-                let last = self.next_address.get();
-                let next = if last == *FRESH.end() {
-                    *FRESH.start()
-                } else {
-                    last + 1
-                };
-                self.next_address.set(next);
-                let [a, b, c, _] = spec.engine_address.address.octets();
-                Ipv4Addr::new(a, b, c, last)
-            }
+            Stack::Inline(_) | Stack::InlineWith(_) => self.fresh_address(on)?,
         };
-        Ok(Placement { on, stack, address })
+        Ok(Placement {
+            on,
+            stack,
+            address,
+            port: 0,
+        })
+    }
+
+    /// An address that nobody had before.
+    pub fn fresh_address(&self, on: On) -> anyhow::Result<Ipv4Addr> {
+        let last = self.next_address.get();
+        let next = if last == *FRESH.end() {
+            *FRESH.start()
+        } else {
+            last + 1
+        };
+        self.next_address.set(next);
+        let [a, b, c, _] = self.host(on)?.spec().engine_address.address.octets();
+        Ok(Ipv4Addr::new(a, b, c, last))
     }
 
     /// Starts an engine with a process of its own; `extra` are flags beyond its interface and address.
     pub fn start_engine(&self, on: On, extra: &[&str]) -> anyhow::Result<Program> {
+        self.start_engine_on(on, extra, cores::for_engine())
+    }
+
+    /// As `start_engine`, on this processor. One with another name than the usual has it in its flags.
+    pub fn start_engine_on(
+        &self,
+        on: On,
+        extra: &[&str],
+        cpu: Option<usize>,
+    ) -> anyhow::Result<Program> {
+        let named = extra.iter().skip_while(|flag| **flag != "--name").nth(1);
+        let name = *named.unwrap_or(&hostif::DEFAULT_ENGINE_NAME);
         let host = self.host(on)?;
         let mut command = host.command(own_binary()?)?;
         // Whether processors may idle deeply is decided here, for both sides of a row.
@@ -189,7 +218,7 @@ impl Testbed {
             let address = host.spec().engine_address.to_string();
             command.args(["--nic", INTERFACE, "--address", &address]);
         }
-        if let Some(cpu) = cores::for_engine() {
+        if let Some(cpu) = cpu {
             command.args(["--cpu", &cpu.to_string()]);
         }
         if engine::CongestionControl::from_name(self.lab.congestion()).is_some() {
@@ -200,7 +229,7 @@ impl Testbed {
         engine.wait_until("control socket", START_PATIENCE, |engine| {
             // /proc/PID/net/unix shows the process's own network namespace, see unix(7).
             let sockets = fs::read_to_string(format!("/proc/{}/net/unix", engine.pid()));
-            let named = |line: &str| line.ends_with(hostif::DEFAULT_ENGINE_NAME);
+            let named = |line: &str| line.ends_with(name);
             self.interrupt.came() || sockets.is_ok_and(|text| text.lines().any(named))
         })?;
         self.interrupt.check()?;
@@ -224,14 +253,8 @@ impl Testbed {
         let Stack::Inline(driver) = placement.stack else {
             return Ok(());
         };
-        let mut command = self.host(placement.on)?.command(own_binary()?)?;
         let name = format!("@shunt/run/{}", placement.address);
-        command.args(["status", "--json", "--engine", &name]);
-        let interrupt = self.interrupt.clone();
-        let finished = Program::start("shunt status", command)?
-            .finish(START_PATIENCE, move || interrupt.came())?
-            .success()?;
-        let status: Value = serde_json::from_str(&finished.stdout).context("reading the status")?;
+        let status = self.status(placement.on, &name)?;
         if status["driver"] == driver {
             return Ok(());
         }
@@ -276,9 +299,36 @@ impl Testbed {
         placement: Placement,
         line: &[&str],
     ) -> anyhow::Result<T> {
-        let finished = self.run(placement, line)?;
-        serde_json::from_str(&finished.stdout)
-            .with_context(|| format!("{} printed {:?}", line.join(" "), finished.stdout))
+        parse(line, &self.run(placement, line)?)
+    }
+
+    /// Runs clients at the same time, each of which prints a line of JSON.
+    pub fn ask_together<T: DeserializeOwned>(
+        &self,
+        placement: Placement,
+        lines: &[Vec<String>],
+    ) -> anyhow::Result<Vec<T>> {
+        let words = lines.iter().map(|line| line.iter().map(String::as_str));
+        let words: Vec<Vec<&str>> = words.map(Iterator::collect).collect();
+        let begun = words.iter().map(|line| self.start(placement, line));
+        let begun: Vec<Program> = begun.collect::<anyhow::Result<_>>()?;
+        let ended = begun.into_iter().zip(&words).map(|(program, line)| {
+            let interrupt = self.interrupt.clone();
+            let ended = program.finish(CLIENT_PATIENCE, move || interrupt.came())?;
+            parse(line, &ended.success()?)
+        });
+        ended.collect()
+    }
+
+    /// A figure of an engine, as `shunt status --json` has it.
+    pub fn status(&self, on: On, engine: &str) -> anyhow::Result<Value> {
+        let mut command = self.host(on)?.command(own_binary()?)?;
+        command.args(["status", "--json", "--engine", engine]);
+        let interrupt = self.interrupt.clone();
+        let finished = Program::start("shunt status", command)?
+            .finish(START_PATIENCE, move || interrupt.came())?
+            .success()?;
+        serde_json::from_str(&finished.stdout).context("reading the status")
     }
 
     fn start(&self, placement: Placement, line: &[&str]) -> anyhow::Result<Program> {
@@ -301,6 +351,11 @@ impl Testbed {
         command.args(rest).args(arguments);
         Ok(Program::start(name, command)?)
     }
+}
+
+fn parse<T: DeserializeOwned>(line: &[&str], finished: &Finished) -> anyhow::Result<T> {
+    serde_json::from_str(&finished.stdout)
+        .with_context(|| format!("{} printed {:?}", line.join(" "), finished.stdout))
 }
 
 impl Server {
@@ -360,6 +415,12 @@ fn prefix(placement: Placement) -> anyhow::Result<Vec<OsString>> {
     }
     if let Stack::Notified(policy) = placement.stack {
         line.extend(["--notify", policy].map(OsString::from));
+    }
+    if let Stack::Engines(names, how) = placement.stack {
+        for name in names {
+            line.extend(["--engine", name].map(OsString::from));
+        }
+        line.extend(how.map(|how| format!("--placement={how}").into()));
     }
     let inline = match placement.stack {
         Stack::Inline(driver) => Some((driver, &[][..])),

@@ -50,6 +50,7 @@ fn transfer(site: &Site, stack: Stack) -> anyhow::Result<Ran> {
         | Stack::Loopback
         | Stack::Inline(_)
         | Stack::InlineWith(_)
+        | Stack::Engines(..)
         | Stack::Notified(_) => Vec::new(),
     };
     let shunt = std::env::current_exe().context("finding this binary")?;

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
+pub mod served;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Write},

@@ -214,7 +214,12 @@ impl TcpSocket {
                 }
                 room.channel_pair.bytes().copy_in(room.written, piece);
                 match room.tell(piece.len())? {
-                    Told::Sent => done += piece.len(),
+                    Told::Sent => {
+                        if done == 0 {
+                            self.header().program_count_write();
+                        }
+                        done += piece.len();
+                    }
                     // By segments: the local peer's stack answers as it does to what comes too late.
                     Told::Unread => return Ok((done > 0).then_some(done)),
                 }
@@ -338,6 +343,9 @@ impl ChannelSpace<'_> {
         }
         // Where nobody reads any more they are gone, as with a peer whose reset is on its way.
         self.tell(plain)?;
+        if plain > 0 {
+            self.socket.header().program_count_write();
+        }
         let socket = self.socket;
         drop(self);
         if plain == bytes {

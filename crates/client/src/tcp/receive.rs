@@ -319,6 +319,9 @@ impl Arrived<'_> {
         if !peek && done > freed {
             self.advance(done - freed)?;
         }
+        if !peek && done > 0 {
+            self.header.program_count_read();
+        }
         Ok(done)
     }
 
@@ -339,6 +342,9 @@ impl Arrived<'_> {
 
     fn consume(&mut self, bytes: usize) -> Result<(), Errno> {
         if self.byte_channel.is_some() {
+            if bytes > 0 {
+                self.header.program_count_read();
+            }
             return self.advance(bytes);
         }
         if bytes == 0 && !self.skips {
@@ -359,6 +365,9 @@ impl Arrived<'_> {
             self.header.program_set_consumed(end);
         } else if !self.header.program_advance_consumed(self.start, end) {
             return Err(Errno::STALE);
+        }
+        if bytes > 0 {
+            self.header.program_count_read();
         }
         if self.attachment.is_dead() {
             return Ok(false);

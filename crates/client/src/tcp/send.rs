@@ -252,7 +252,11 @@ fn capacity_below(limit: u64, unsent: u64) -> usize {
 impl FreeSpace<'_> {
     /// Tells the engine of bytes `from` to `to` of this space, if any.
     fn tell(&self, from: usize, to: usize, source: Option<FileSource>) -> Result<(), Errno> {
-        self.tell_as(from, to, source, (self.mode, self.stamps))
+        self.tell_as(from, to, source, (self.mode, self.stamps))?;
+        if from != to {
+            self.locked.header.program_count_write();
+        }
+        Ok(())
     }
 
     /// As `tell`, for a piece that is not the last.

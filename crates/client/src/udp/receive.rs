@@ -186,6 +186,7 @@ impl Drop for DatagramReceiver<'_> {
             return;
         }
         self.ring.header.program_set_consumed(self.taken);
+        self.ring.header.program_count_read();
         if self.ring.attachment.is_dead() {
             return;
         }

@@ -99,6 +99,7 @@ impl Drop for DatagramSender<'_> {
             .is_ok()
         {
             self.ring.header.program_set_written(self.end);
+            self.ring.header.program_count_write();
             self.ring.attachment.ring_engine();
         }
     }

@@ -10,6 +10,19 @@ use tower::ServiceExt;
 use super::*;
 use crate::access::Token;
 
+/// One report.
+struct Shelf;
+
+impl Reports for Shelf {
+    fn list(&self) -> Value {
+        json!({ "pages": [{ "name": "a b.html" }] })
+    }
+
+    fn page(&self, name: &str) -> Option<String> {
+        (name == "a b.html").then(|| "<script>alert(1)</script>".to_owned())
+    }
+}
+
 struct Answer {
     status: StatusCode,
     headers: axum::http::HeaderMap,
@@ -33,9 +46,12 @@ fn ask(access: Access, method: Method, path: &str, headers: &[(&str, &str)], bod
         request = request.header(*name, *value);
     }
     let request = request.body(Body::from(body.to_owned())).unwrap();
-    let live: Live = Arc::new(|| json!({ "engines": [{ "engine": "@shunt/engine" }] }));
+    let sources = Sources {
+        live: Arc::new(|| json!({ "engines": [{ "engine": "@shunt/engine" }] })),
+        reports: Some(Arc::new(Shelf)),
+    };
     wait(async {
-        let response = router(access, live).oneshot(request).await.unwrap();
+        let response = router(access, sources).oneshot(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         Answer {
@@ -66,6 +82,27 @@ fn what_runs_is_told_to_whom_the_rules_admit() {
     let closed = Access::new(Some(Token::new().unwrap()), 7480);
     let answer = ask(closed, Method::GET, "/api/live", &[HOST], "");
     assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+}
+
+#[test]
+fn a_saved_page_is_shown_without_rights_and_nothing_else_is() {
+    let get = |path: &str| ask(Access::new(None, 7480), Method::GET, path, &[HOST], "");
+    let list = get("/api/reports").json();
+    assert_eq!(list["pages"][0]["name"], "a b.html");
+    let page = get("/reports/a%20b.html");
+    assert_eq!(page.status, StatusCode::OK);
+    let policy = page.headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.contains("sandbox") && policy.starts_with("default-src 'none'"));
+    assert!(!policy.contains("script"), "{policy}");
+    assert!(policy.contains("safe-inline'; img-src data:;"), "{policy}");
+    for path in ["/reports/other.html", "/reports/..%2Fsecret", "/reports/"] {
+        assert_eq!(get(path).status, StatusCode::NOT_FOUND, "{path}");
+    }
+    let closed = Access::new(Some(Token::new().unwrap()), 7480);
+    for path in ["/api/reports", "/reports/a%20b.html"] {
+        let answer = ask(closed.clone(), Method::GET, path, &[HOST], "");
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{path}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::core::EngineCore;
 use crate::programs::session::Session;
 use crate::sockets::rows::Kind;
+use hostif::header::Calls;
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, SeekFrom};
 use rustix::io::Errno;
@@ -16,7 +17,7 @@ pub fn status(core: &EngineCore) -> Value {
     let counters: Map<String, Value> = core
         .layer
         .stack
-        .counters()
+        .counters_of_all()
         .iter()
         .map(|(name, value)| (name.to_owned(), value.into()))
         .collect();
@@ -186,6 +187,16 @@ pub(crate) fn is_program(session: &Session) -> bool {
     session.rings.is_some() || !session.sockets.is_empty()
 }
 
+/// Calls on the sockets that a program holds or held, by whichever of their holders, as they say.
+fn calls(core: &EngineCore, session: &Session) -> Calls {
+    let sockets = session.sockets.iter();
+    let calls = sockets.filter_map(|&row| {
+        let sockets = &core.layer.sockets;
+        sockets.with_header(row, |header| header.calls())
+    });
+    calls.fold(session.past_calls, Calls::plus)
+}
+
 /// Every attached program.
 pub fn sessions(core: &EngineCore) -> Value {
     let row = |session: &Session| {
@@ -196,6 +207,7 @@ pub fn sessions(core: &EngineCore) -> Value {
                 .filter(|&&row| core.layer.sockets.row(row).kind == kind)
                 .count()
         };
+        let calls = calls(core, session);
         json!({
             "session": session.number, "pid": session.pid, "uid": session.user.uid,
             "attached": session.rings.is_some(), "connections": kinds(Kind::Connection),
@@ -203,6 +215,7 @@ pub fn sessions(core: &EngineCore) -> Value {
             "memory_kib": session.rings.as_ref().map_or(0, |rings| core.layer.sockets.regions.memory_bytes(rings.region)) / 1024,
             "notify": session.moderator.policy().to_string(),
             "events": session.notifications()[0], "rings": session.notifications()[1],
+            "reads": calls.reads, "writes": calls.writes,
         })
     };
     let programs = core.programs.iter();

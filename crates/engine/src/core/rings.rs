@@ -215,8 +215,10 @@ impl EngineCore {
         row: u32,
         positions: Option<(u64, u64)>,
     ) {
+        let calls = self.layer.sockets.with_header(row, |header| header.calls());
         if let Some(session) = self.programs.get_mut(slot) {
             session.sockets.remove(&row);
+            session.past_calls = session.past_calls.plus(calls.unwrap_or_default());
             if let Some(id) = self.layer.sockets.id(row) {
                 session.forget(id);
             }

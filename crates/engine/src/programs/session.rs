@@ -4,6 +4,7 @@ use crate::device::link::SourceFile;
 use crate::programs::moderation::{Due, Moderator};
 use crate::programs::users::{ProgramFd, User};
 use crate::state::rows::Held;
+use hostif::header::Calls;
 use hostif::id::{IdMap, IdSet};
 use hostif::{
     Command, Completion, Consumed, Consumer, Corrupt, Producer, PushError, Region, SleepWord,
@@ -127,6 +128,8 @@ pub struct Session {
     pub(super) next_handle: u32,
     /// Rows of the sockets it holds.
     pub sockets: IdSet<u32>,
+    /// Calls on sockets that it held, by their programs' word.
+    pub past_calls: Calls,
     /// Completions that did not fit; meanwhile commands wait in their ring.
     completions: VecDeque<Completion>,
     /// Sockets whose event did not fit, without duplicates.
@@ -170,6 +173,7 @@ impl Session {
             unnamed: None,
             next_handle: 1,
             sockets: IdSet::default(),
+            past_calls: Calls::default(),
             completions: VecDeque::new(),
             events: VecDeque::new(),
             notices: Vec::new(),

@@ -58,6 +58,7 @@ impl SocketHeader<'_> {
         }
         raw.receive_place.store(0, Ordering::Relaxed);
         self.reset_byte_channels();
+        self.reset_calls();
         for word in [&raw.families_ports, &raw.consumed, &raw.written] {
             word.store(0, Ordering::Relaxed);
         }

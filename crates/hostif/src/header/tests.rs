@@ -109,3 +109,26 @@ fn who_has_seen_something_waits_until_it_was_signalled_of_or_waiting_makes_no_se
         assert!(waiter.join().unwrap());
     });
 }
+
+#[test]
+fn calls_are_counted_until_the_header_is_another_sockets() {
+    let region = Region::create(Layout::default(), 1, 1).unwrap();
+    let header = region.socket_header(5).unwrap();
+    let id = SocketId {
+        index: 4,
+        generation: 1,
+    };
+    header.engine_reset(id);
+    header.program_count_read();
+    header.program_count_read();
+    header.program_count_write();
+    let told = header.calls();
+    assert_eq!((told.reads, told.writes), (2, 1));
+    let most = Calls {
+        reads: u64::MAX,
+        writes: 1,
+    };
+    assert_eq!(told.plus(most).reads, u64::MAX);
+    header.engine_reset(id);
+    assert_eq!(header.calls(), Calls::default());
+}

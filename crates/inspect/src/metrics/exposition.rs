@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Format;
 use crate::{
     engines::{Found, answer::Silent},
-    figures::{self, FIGURES, Kind},
+    figures::{self, FIGURES, Kind, programs::PROGRAM_FIGURES},
 };
 
 type Answer = (Found, Result<Value, Silent>);
@@ -55,6 +55,13 @@ pub fn write(answers: &[Answer], format: Format) -> String {
             _ => figure.metric.to_owned(),
         };
         text.family(&name, figure.kind, figure.unit, figure.help, values);
+    }
+    for figure in PROGRAM_FIGURES {
+        let values = told.iter().flat_map(|(labels, status)| {
+            let rows = status["attached"].as_array().into_iter().flatten();
+            rows.filter_map(move |row| Some((of_program(labels, row), figure.of(row)?)))
+        });
+        text.family(figure.metric, figure.kind, figure.unit, figure.help, values);
     }
     for &(word, name, help) in stack::Counters::DESCRIPTIONS {
         let values = told.iter().filter_map(|(labels, status)| {
@@ -123,6 +130,11 @@ fn labels(found: &Found) -> String {
     }
 }
 
+fn of_program(engine: &str, row: &Value) -> String {
+    let name = escaped(row["program"].as_str().unwrap_or_default());
+    format!("{engine},pid=\"{}\",program=\"{name}\"", row["pid"])
+}
+
 fn described(status: &Value) -> String {
     let fields = [
         "mode",
@@ -161,6 +173,7 @@ mod tests {
             "pid": 7, "mode": "process", "interface": "eth\"0", "connections": 3,
             "memory_kib": { "total": 2 }, "driver_counters": { "rx_bytes": 10 },
             "stack_counters": { "TcpInSegs": 5 },
+            "attached": [{ "pid": 42, "program": "redis-server", "reads": 6, "voluntary_switches": 3 }],
         });
         let silent = Silent {
             pid: None,
@@ -181,6 +194,9 @@ mod tests {
             "shunt_driver_rx_bytes_total{engine=\"@a\"} 10",
             "shunt_memory_total_bytes{engine=\"@a\"} 2048",
             "shunt_stack_tcp_in_segs_total{engine=\"@a\"} 5",
+            "# TYPE shunt_program_reads counter",
+            "shunt_program_reads_total{engine=\"@a\",pid=\"42\",program=\"redis-server\"} 6",
+            "shunt_program_voluntary_context_switches_total{engine=\"@a\",pid=\"42\",program=\"redis-server\"} 3",
         ] {
             assert!(text.lines().any(|one| one == line), "{line}\n{text}");
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::figures::{FIGURES, Scope};
+use crate::figures::{FIGURES, Scope, programs::PROGRAM_FIGURES};
 
 /// Status: the first core's with the sums of all, and each core's own share in `by_core`.
 pub fn status(cores: &[Value], programs: &Value) -> Value {
@@ -56,7 +56,12 @@ pub fn programs(cores: &[Value]) -> Value {
             whole.push(row.clone());
             continue;
         };
-        for name in ["connections", "prepared", "memory_kib"] {
+        let counted = PROGRAM_FIGURES.iter().map(|figure| figure.field);
+        for name in ["connections", "prepared", "memory_kib"]
+            .into_iter()
+            .chain(counted)
+            .filter(|name| row[*name].is_u64())
+        {
             known[name] = sum(&[known.clone(), row.clone()], name);
         }
         let most = known["listeners"].as_u64().max(row["listeners"].as_u64());
@@ -102,11 +107,11 @@ mod tests {
 
     #[test]
     fn connections_and_counters_add_up_and_listeners_do_not() {
-        let row = |connections| json!([{ "pid": 1, "connections": connections, "listeners": 1, "prepared": 4, "memory_kib": 8 }]);
+        let row = |connections| json!([{ "pid": 1, "connections": connections, "listeners": 1, "prepared": 4, "memory_kib": 8, "reads": 7, "rings": connections }]);
         let programs = programs(&[row(2), row(3)]);
         assert_eq!(
             programs,
-            json!([{ "pid": 1, "connections": 5, "listeners": 1, "prepared": 8, "memory_kib": 16 }])
+            json!([{ "pid": 1, "connections": 5, "listeners": 1, "prepared": 8, "memory_kib": 16, "reads": 14, "rings": 5 }])
         );
         let whole = status(&[core(0, 2), core(1, 3)], &programs);
         assert_eq!(whole["connections"], 5);

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use output::Table;
 use serde_json::Value;
 
-use crate::figures;
+use crate::figures::{self, programs::switches_per_call};
 
 /// An engine, its interfaces and its programs.
 pub fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
@@ -188,14 +188,37 @@ fn warnings(status: &Value) -> String {
 
 fn tables(status: &Value, programs: &Value) -> String {
     let mut text = String::new();
-    let mut table = Table::new(["program", "user", "connections", "listeners"]);
+    let mut table = Table::new([
+        "program",
+        "",
+        "user",
+        "connections",
+        "listeners",
+        "reads",
+        "writes",
+        "wake-ups",
+        "switches",
+        "involuntary",
+        "switches per call",
+    ]);
     for program in programs.as_array().into_iter().flatten() {
-        let cell = |name: &str| program[name].to_string();
+        let cell = |name: &str| match &program[name] {
+            Value::Null => "?".to_owned(),
+            value => value.to_string(),
+        };
+        let each = switches_per_call(program);
         table.row([
             cell("pid"),
+            program["program"].as_str().unwrap_or("?").to_owned(),
             cell("uid"),
             cell("connections"),
             cell("listeners"),
+            cell("reads"),
+            cell("writes"),
+            cell("rings"),
+            cell("voluntary_switches"),
+            cell("involuntary_switches"),
+            each.map_or("-".to_owned(), |each| format!("{each:.3}")),
         ]);
     }
     if programs.as_array().is_some_and(|list| !list.is_empty()) {

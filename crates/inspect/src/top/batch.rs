@@ -14,11 +14,11 @@ use output::{Table, print_result};
 use serde_json::{Value, json};
 
 use super::{
-    model::{Model, Rates, Tab},
-    sample,
+    model::{Model, Tab},
+    sample::{self, Engine},
     view::{Cells, cells},
 };
-use crate::engines::Which;
+use crate::{engines::Which, figures::errors::Error};
 
 /// How often a wait looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -91,8 +91,7 @@ fn table(cells: Cells) -> String {
 
 /// Everything that is shown, with rates.
 pub fn as_json(model: &Model) -> Value {
-    let with = |mut object: Value, rates: &Rates| {
-        let rates = json!(rates);
+    let with = |mut object: Value, rates: Value| {
         for (name, rate) in rates.as_object().into_iter().flatten() {
             object[name] = rate.clone();
         }
@@ -104,16 +103,17 @@ pub fn as_json(model: &Model) -> Value {
             "reason": one.silent, "mode": one.mode, "device": one.device, "programs": one.programs,
             "connections": one.connections, "cores": one.cores, "lost_frames": one.lost_frames,
             "memory_kib": one.memory_kib,
-            "retransmissions": one.counted.retransmissions,
+            "retransmissions": one.counted.retransmissions, "errors": errors(one),
         });
-        with(object, rates)
+        with(object, json!(rates))
     });
     let programs = model.programs.iter().map(|one| {
         let object = json!({
             "engine": one.label, "pid": one.pid, "program": one.program, "connections": one.connections,
-            "retransmissions": one.retransmissions, "srtt_us_max": one.srtt_us,
+            "retransmissions": one.retransmissions, "srtt_us_max": one.srtt_us, "notify": one.notify,
+            "switches_per_call": one.calls.switches_per_call(),
         });
-        with(object, &one.rates)
+        with(with(object, json!(one.rates)), json!(one.calls))
     });
     let connections = model.connections.iter().map(|(one, rates)| {
         let object = json!({
@@ -122,12 +122,19 @@ pub fn as_json(model: &Model) -> Value {
             "retransmissions": one.counted.retransmissions, "sent_bytes": one.counted.sent_bytes,
             "received_bytes": one.counted.received_bytes, "receive_queue": one.queues.0, "send_queue": one.queues.1,
         });
-        with(object, rates)
+        with(object, json!(rates))
     });
     json!({
         "engines": engines.collect::<Vec<_>>(), "programs": programs.collect::<Vec<_>>(),
         "connections": connections.collect::<Vec<_>>(), "left_out": model.left_out,
     })
+}
+
+/// Kinds of errors that have happened.
+fn errors(engine: &Engine) -> Vec<Value> {
+    let happened = engine.errors.iter().filter(|(error, _)| error.count > 0);
+    let row = |(error, rate): &(Error, f64)| json!({ "error": error.name, "what": error.help, "count": error.count, "per_s": rate });
+    happened.map(row).collect()
 }
 
 #[cfg(test)]

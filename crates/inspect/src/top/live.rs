@@ -13,9 +13,13 @@ use crate::engines::Which;
 /// Engines are not asked more often than this, however many ask here.
 const LEAST: Duration = Duration::from_millis(400);
 
+/// What somebody else knows of the moment.
+type Beside = Box<dyn Fn() -> Value + Send + Sync>;
+
 /// The newest sample, with rates since the one before.
 pub struct Live {
     which: Which,
+    beside: Vec<(&'static str, Beside)>,
     state: Mutex<State>,
 }
 
@@ -30,12 +34,24 @@ impl Live {
     pub fn new(which: Which) -> Self {
         Self {
             which,
+            beside: Vec::new(),
             state: Mutex::new(State {
                 model: Model::new(Sort::default(), String::new()),
                 at: None,
                 shown: Value::Null,
             }),
         }
+    }
+
+    /// Each sample has a field of this name as well.
+    #[must_use]
+    pub fn with(
+        mut self,
+        name: &'static str,
+        look: impl Fn() -> Value + Send + Sync + 'static,
+    ) -> Self {
+        self.beside.push((name, Box::new(look)));
+        self
     }
 
     /// Engines, programs and connections, perhaps none.
@@ -46,6 +62,9 @@ impl Live {
             state.at = Some(Instant::now());
             state.shown = as_json(&state.model);
             state.shown["has_rates"] = state.model.has_rates.into();
+            for (name, look) in &self.beside {
+                state.shown[*name] = look();
+            }
         }
         state.shown.clone()
     }

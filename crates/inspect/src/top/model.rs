@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::{
     Sort,
+    program::{Program, programs},
     sample::{Connection, Counted, Engine, Sample},
 };
 
@@ -54,9 +55,7 @@ pub struct Rates {
 
 impl Rates {
     fn between(before: Counted, now: Counted, elapsed: Duration) -> Self {
-        let seconds = elapsed.as_secs_f64().max(1e-3);
-        // A counter that fell is another's, of the same name: nothing is known of its rate.
-        let rate = |before: u64, now: u64| exact(now.saturating_sub(before)) / seconds;
+        let rate = |before, now| per_second(before, now, elapsed);
         Self {
             sent_bytes_per_s: rate(before.sent_bytes, now.sent_bytes),
             received_bytes_per_s: rate(before.received_bytes, now.received_bytes),
@@ -71,38 +70,23 @@ impl Rates {
         self.sent_bytes_per_s + self.received_bytes_per_s
     }
 
-    fn add(&mut self, other: Self) {
+    /// Those of another connection of the same program.
+    pub fn add(&mut self, other: Self) {
         self.sent_bytes_per_s += other.sent_bytes_per_s;
         self.received_bytes_per_s += other.received_bytes_per_s;
         self.retransmissions_per_s += other.retransmissions_per_s;
     }
 }
 
+/// What a counter grew in a second. One that fell is another's, of the same name: nothing is known of its rate.
+pub fn per_second(before: u64, now: u64, elapsed: Duration) -> f64 {
+    exact(now.saturating_sub(before)) / elapsed.as_secs_f64().max(1e-3)
+}
+
 /// A count as a number with a fraction; beyond 2^53 the last digits are lost.
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits")]
 fn exact(count: u64) -> f64 {
     count as f64
-}
-
-/// A program and what all its connections do.
-#[derive(Debug, Clone)]
-pub struct Program {
-    /// Of its engine.
-    pub label: String,
-    /// Its process.
-    pub pid: u32,
-    /// Its name.
-    pub program: String,
-    /// How many.
-    pub connections: usize,
-    /// Segments sent again, in all.
-    pub retransmissions: u64,
-    /// The longest smoothed round trip.
-    pub srtt_us: Option<u64>,
-    /// Not read, and not acknowledged.
-    pub queues: (u64, u64),
-    /// Together.
-    pub rates: Rates,
 }
 
 /// See the file's head.
@@ -171,8 +155,11 @@ impl Model {
         let of_engine = |one: &Engine| {
             let mut engines = before.into_iter().flat_map(|before| &before.engines);
             let same = engines.find(|other| other.label == one.label && other.pid == one.pid);
+            let mut one = one.clone();
+            one.compare(same, elapsed);
             let before = same.map_or(one.counted, |same| same.counted);
-            (one.clone(), Rates::between(before, one.counted, elapsed))
+            let rates = Rates::between(before, one.counted, elapsed);
+            (one, rates)
         };
         self.engines = sample.engines.iter().map(of_engine).collect();
         self.left_out = sample.left_out;
@@ -198,15 +185,12 @@ impl Model {
             filter.is_empty() || texts.any(|text| text.to_lowercase().contains(&filter))
         };
         self.connections = self.all.iter().filter(passes).cloned().collect();
-        let is_named = |name: &str, pid: u32| {
-            name.to_lowercase().contains(&filter) || pid.to_string().contains(&filter)
-        };
-        let idle = self.engines.iter().flat_map(|(engine, _)| {
-            let attached = engine.attached.iter();
-            let named = attached.filter(|(pid, name)| is_named(name, *pid));
-            named.map(|(pid, name)| (engine.label.as_str(), *pid, name.as_str()))
+        let attached = self.engines.iter().flat_map(|(engine, _)| {
+            let label = engine.label.as_str();
+            let with_rates = engine.attached.iter().zip(&engine.call_rates);
+            with_rates.map(move |(one, rates)| (label, one, *rates))
         });
-        self.programs = programs(&self.connections, idle);
+        self.programs = programs(&self.connections, attached, &filter);
         let sort = self.sort;
         self.connections.sort_by_cached_key(|(one, rates)| {
             let figure = figure(
@@ -276,42 +260,6 @@ fn figure(
         Sort::Queue => queues.0.saturating_add(queues.1),
         Sort::Program => 0,
     }
-}
-
-/// Those that have connections, and the attached ones besides.
-fn programs<'s>(
-    connections: &'s [(Connection, Rates)],
-    attached: impl Iterator<Item = (&'s str, u32, &'s str)>,
-) -> Vec<Program> {
-    let mut by_pid: HashMap<(u32, &str), Program> = HashMap::new();
-    let idle = |label: &str, pid, program: &str| Program {
-        label: label.to_owned(),
-        pid,
-        program: program.to_owned(),
-        connections: 0,
-        retransmissions: 0,
-        srtt_us: None,
-        queues: (0, 0),
-        rates: Rates::default(),
-    };
-    for (one, rates) in connections {
-        let Some(pid) = one.pid else { continue };
-        let program = by_pid
-            .entry((pid, &one.label))
-            .or_insert_with(|| idle(&one.label, pid, &one.program));
-        program.connections += 1;
-        program.retransmissions += one.counted.retransmissions;
-        program.srtt_us = program.srtt_us.max(one.srtt_us);
-        program.queues.0 += one.queues.0;
-        program.queues.1 += one.queues.1;
-        program.rates.add(*rates);
-    }
-    for (label, pid, name) in attached {
-        by_pid
-            .entry((pid, label))
-            .or_insert_with(|| idle(label, pid, name));
-    }
-    by_pid.into_values().collect()
 }
 
 #[cfg(test)]

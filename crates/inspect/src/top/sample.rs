@@ -1,16 +1,24 @@
 //! What all engines say at one moment.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hostif::control::QueryKind;
 use observe::process;
 use serde_json::Value;
 
+use super::{
+    model::per_second,
+    program::{Attached, CallRates},
+};
 use crate::{
     control::Channel,
     engines::{
         Which,
         answer::{Silent, ask_each},
+    },
+    figures::{
+        errors::{Error, errors},
+        programs::with_outside,
     },
     status::merge,
 };
@@ -48,8 +56,12 @@ pub struct Engine {
     pub device: String,
     /// How many programs are attached.
     pub programs: u64,
-    /// Their processes and names.
-    pub attached: Vec<(u32, String)>,
+    /// These.
+    pub attached: Vec<Attached>,
+    /// What each of them did since the sample before.
+    pub call_rates: Vec<CallRates>,
+    /// What went wrong, by kind, with how often since the sample before in a second.
+    pub errors: Vec<(Error, f64)>,
     /// TCP connections.
     pub connections: u64,
     /// How many threads it serves with.
@@ -129,28 +141,32 @@ fn report(channels: &[Channel]) -> anyhow::Result<(Value, Value, Value)> {
     let ask = |kind| -> anyhow::Result<Vec<Value>> {
         channels.iter().map(|channel| channel.query(kind)).collect()
     };
-    let programs = merge::programs(&ask(QueryKind::Sessions)?);
+    let programs = with_outside(merge::programs(&ask(QueryKind::Sessions)?));
     let status = merge::status(&ask(QueryKind::Status)?, &programs);
     let sockets = merge::sockets(&ask(QueryKind::Sockets)?);
     Ok((status, programs, sockets))
 }
 
-fn number(value: &Value) -> u64 {
+/// 0 where it is not known.
+pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-fn word(value: &Value) -> String {
+/// Empty where it is not known.
+pub fn word(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn pid_of(row: &Value) -> Option<u32> {
+/// The process of a row.
+pub fn pid_of(row: &Value) -> Option<u32> {
     row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok())
 }
 
 fn engine(label: &str, status: &Value, programs: &Value) -> Engine {
     let driver = &status["driver_counters"];
     let pid = pid_of(status);
-    let pids = programs.as_array().into_iter().flatten().filter_map(pid_of);
+    let programs = programs.as_array().into_iter().flatten();
+    let errors = errors(status).into_iter();
     Engine {
         label: label.to_owned(),
         pid,
@@ -159,9 +175,9 @@ fn engine(label: &str, status: &Value, programs: &Value) -> Engine {
         mode: word(&status["mode"]),
         device: format!("{} {}", word(&status["interface"]), word(&status["driver"])),
         programs: number(&status["programs"]),
-        attached: pids
-            .map(|pid| (pid, process::name(pid).unwrap_or_default()))
-            .collect(),
+        attached: programs.filter_map(Attached::of).collect(),
+        call_rates: Vec::new(),
+        errors: errors.map(|error| (error, 0.0)).collect(),
         connections: number(&status["connections"]),
         cores: number(&status["cores"]),
         lost_frames: number(&driver["rx_dropped"])
@@ -188,11 +204,32 @@ fn silent_engine(label: String, silent: &Silent) -> Engine {
         device: String::new(),
         programs: 0,
         attached: Vec::new(),
+        call_rates: Vec::new(),
+        errors: Vec::new(),
         connections: 0,
         cores: 0,
         lost_frames: 0,
         memory_kib: 0,
         counted: Counted::default(),
+    }
+}
+
+impl Engine {
+    /// Rates since a sample of the same engine; what was not there then has none.
+    pub fn compare(&mut self, before: Option<&Self>, elapsed: Duration) {
+        let rates = self.attached.iter().map(|one| {
+            let mut known = before.into_iter().flat_map(|before| &before.attached);
+            let known = known.find(|known| known.pid == one.pid);
+            let before = known.map_or(&one.counted, |known| &known.counted);
+            CallRates::between(before, &one.counted, elapsed)
+        });
+        self.call_rates = rates.collect();
+        for (error, rate) in &mut self.errors {
+            let mut known = before.into_iter().flat_map(|before| &before.errors);
+            let known = known.find(|(known, _)| known.name == error.name);
+            let before = known.map_or(error.count, |(known, _)| known.count);
+            *rate = per_second(before, error.count, elapsed);
+        }
     }
 }
 

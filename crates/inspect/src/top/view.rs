@@ -173,13 +173,19 @@ fn programs(model: &Model, first: usize, count: usize) -> Cells {
             short(one.rates.sent_bytes_per_s),
             one.retransmissions.to_string(),
             round_trip(one.srtt_us),
+            short(one.calls.calls_per_s),
+            short(one.calls.wake_ups_per_s),
+            one.calls
+                .switches_per_call()
+                .map_or("*".to_owned(), |each| format!("{each:.3}")),
         ]
     });
     Cells {
         heading: vec![
-            "PID", "PROGRAM", "ENGINE", "CONNS", "RX B/s", "TX B/s", "RETR", "MAX RTT",
+            "PID", "PROGRAM", "ENGINE", "CONNS", "RX B/s", "TX B/s", "RETR", "MAX RTT", "CALLS/s",
+            "WAKES/s", "SW/CALL",
         ],
-        widths: vec![7, 15, 30, 6, 7, 7, 5, 8],
+        widths: vec![7, 15, 30, 6, 7, 7, 5, 8, 7, 7, 7],
         cells: cells.collect(),
     }
 }

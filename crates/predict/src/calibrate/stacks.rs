@@ -7,7 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use load::{
     requests::Seen,
-    trial::{Say, Server, Stack, Testbed, Work, quiet::quiet},
+    trial::{
+        Say, Server, Stack, Testbed, Work,
+        quiet::{Wanted, in_turns},
+    },
 };
 use rustix::param::clock_ticks_per_second;
 use sim::plan::{Client, Costs, Source, Value};
@@ -18,8 +21,8 @@ use super::{
 };
 use statistics::Summary;
 
-/// Connections of the trials: a lone one, few and many.
-const CONNECTIONS: [usize; 4] = [1, 3, 8, 24];
+/// Connections of the trials: a lone one, few, many, and twice as many.
+const CONNECTIONS: [usize; 5] = [1, 3, 8, 24, 48];
 /// As many as keep everybody busy.
 const MANY: usize = 24;
 /// Time of one batch.
@@ -109,11 +112,12 @@ pub fn measure(testbed: &Testbed, stack: Stack, batches: u8, say: &Say) -> anyho
             }
         ));
         let server = testbed.serve(stack, work)?;
-        for connections in CONNECTIONS {
-            let batches = usize::from(batches);
-            let found = quiet(batches, 2 * batches, || {
-                testbed.with_others(&server, || testbed.ask(&server, work, connections, BATCH))
-            })?;
+        let wanted = CONNECTIONS.map(|_| Wanted::exactly(usize::from(batches)));
+        let found = in_turns(&wanted, |index| {
+            let connections = CONNECTIONS[index];
+            testbed.with_others(&server, || testbed.ask(&server, work, connections, BATCH))
+        })?;
+        for (connections, found) in CONNECTIONS.into_iter().zip(found) {
             seen.push((work, connections, middle(found.runs)?));
         }
     }

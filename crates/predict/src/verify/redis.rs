@@ -9,7 +9,7 @@ use load::trial::{Say, Server, Stack, Testbed};
 use observe::observe;
 use sim::plan::{Preset, Workload};
 
-use super::{Extra, Row, measured, predicted, runs, unknown};
+use super::{Extra, Row, measured, predicted, unknown};
 use crate::calibrate::trials::one_thread;
 
 const PORT: u16 = 6379;
@@ -83,19 +83,21 @@ pub fn measure(
     let (workload, extra) = told_apart(seen, preset)?;
     for &stack in stacks {
         let running = start(testbed, stack, &server)?;
+        say.say(&format!("redis, {stack}"));
+        let mut predictions = Vec::new();
         for load in &LOADS {
-            let clients = load.clients;
-            say.say(&format!("{}, {stack}, {clients} clients", load.workload));
             let why = load.not_known.map(str::to_owned);
-            let prediction = match why.or_else(|| unknown(testbed, preset, stack, clients)) {
+            predictions.push(match why.or_else(|| unknown(preset, stack, load.clients)) {
                 Some(why) => Err(why),
-                None => Ok(predicted(&workload, preset, extra, stack, clients)?),
-            };
-            let measured = measured(testbed, &running, runs(&prediction), || {
-                benchmark(testbed, &client, &running, load)
-            })?;
-            let what = (load.workload, stack, clients);
-            rows.push(Row::new(what, prediction, measured, clients > 1));
+                None => Ok(predicted(&workload, preset, extra, stack, load.clients)?),
+            });
+        }
+        let found = measured(testbed, &running, &predictions, |index| {
+            benchmark(testbed, &client, &running, &LOADS[index])
+        })?;
+        for ((load, prediction), measured) in LOADS.iter().zip(predictions).zip(found) {
+            let what = (load.workload, stack, load.clients);
+            rows.push(Row::new(what, prediction, measured, load.clients > 1));
         }
     }
     Ok(None)

@@ -13,11 +13,12 @@ pub fn of(rows: &[Row], preset: &Preset, idle_held: bool, missing: &[String]) ->
     let mut d = Document::new("The planner's predictions beside measurements");
     d.text(format!(
         "On {}. Clients of one host wait for each answer of a server on the other; both share this machine. \
-         Processors are {} from deep idle states, for every stack alike. Measured: medians of {} runs ({} where \
-         nothing is predicted), and how far apart the values are between which the median lies with 95 %, as a part of it.",
+         Processors are {} from deep idle states, for every stack alike. Measured: medians of {} to {} runs ({} where \
+         nothing is predicted), as many as it takes to know them within the bound, and how far apart the values are between which the median lies with 95 %, as a part of it.",
         preset.machine,
         if idle_held { "kept" } else { "not kept" },
-        super::RUNS,
+        super::RUNS.start(),
+        super::RUNS.end(),
         super::RUNS_UNKNOWN
     ));
     let headings = [

@@ -3,6 +3,7 @@
 //! Listings walk the tables up to their high-water marks; they are for people, not for packets.
 
 use crate::containers::intrusive::at;
+use crate::counters::Counters;
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, Flags, ListenerId};
 use crate::udp::UdpId;
@@ -119,6 +120,17 @@ impl Stack<'_> {
                     .then(|| record.listener()),
                 info: record.tcp.info(),
             })
+    }
+
+    /// What was counted since the start, with what connections that live have counted themselves.
+    #[must_use]
+    pub fn counters_of_all(&self) -> Counters {
+        let used = &self.tcp.connections[..at(*self.tcp.connections_used)];
+        let living = used.iter().filter(|record| record.has(Flags::USED));
+        let again: u64 = living.map(|record| record.tcp.retransmissions()).sum();
+        let mut counters = *self.counters();
+        counters.tcp_retrans_segs += again;
+        counters
     }
 
     /// All listeners.

@@ -220,6 +220,7 @@ impl Tcp<'_> {
     pub(crate) fn release(&mut self, ip: &mut Ip, index: u32, host: &mut dyn Host) {
         ip.forget_path(at(index));
         self.take_blocks(index);
+        ip.link.counters.tcp_retrans_segs += self.record(index).tcp.retransmissions();
         let (id, owner) = (self.record(index).id(index), self.record(index).owner);
         self.change_touched(index, Touched::Use, |record| {
             record.set(Flags::all(), false);

@@ -1,6 +1,11 @@
 //! Samples as engines would give them.
 
 use super::*;
+use crate::{
+    figures::errors::errors,
+    top::program::{Attached, Calls},
+};
+use serde_json::json;
 use std::time::Instant;
 
 /// A connection to that port with so many bytes in both directions.
@@ -43,9 +48,25 @@ fn engine(label: &str, pid: u32, received_bytes: u64, silent: Option<&str>) -> E
         device: "eth0 af_packet".to_owned(),
         programs: 1,
         attached: match silent {
-            None => vec![(43, "nginx".to_owned())],
+            None => vec![Attached {
+                pid: 43,
+                name: "nginx".to_owned(),
+                notify: "each".to_owned(),
+                counted: Calls {
+                    calls: received_bytes / 1_000,
+                    wake_ups: received_bytes / 10_000,
+                    ..Calls::default()
+                },
+            }],
             Some(_) => Vec::new(),
         },
+        call_rates: Vec::new(),
+        errors: errors(
+            &json!({ "stack_counters": { "TcpInCsumErrors": 1 + received_bytes / 100_000 } }),
+        )
+        .into_iter()
+        .map(|error| (error, 0.0))
+        .collect(),
         connections: 2,
         cores: 1,
         lost_frames: 0,
@@ -165,4 +186,18 @@ fn a_program_without_a_connection_is_listed_too() {
     model.filter = "NGINX".to_owned();
     model.arrange();
     assert_eq!(listed(&model), both[1..]);
+}
+
+#[test]
+fn calls_wake_ups_and_errors_have_rates() {
+    let model = two_samples(Sort::Rate);
+    let idle = model.programs.iter().find(|one| one.pid == 43).unwrap();
+    assert_eq!(idle.notify, "each");
+    assert!((idle.calls.calls_per_s - 1_000.0).abs() < 1.0, "{idle:?}");
+    assert!((idle.calls.wake_ups_per_s - 100.0).abs() < 1.0, "{idle:?}");
+    let [(error, rate)] = &model.engines[0].0.errors[..] else {
+        panic!("{:?}", model.engines[0])
+    };
+    assert_eq!((error.name, error.count), ("tcp_in_csum_errors", 11));
+    assert!((rate - 10.0).abs() < 0.1, "{rate}");
 }

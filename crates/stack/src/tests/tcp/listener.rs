@@ -336,6 +336,28 @@ fn a_refused_connect_tells_its_program() {
 }
 
 #[test]
+fn segments_sent_again_are_counted_while_a_connection_lives_and_after_it() {
+    let mut memory = memory(8, 8);
+    let mut pair = Pair::new(&mut memory, 1);
+    let (client, _) = pair.connected();
+    pair.trouble = Trouble {
+        lose: 1000,
+        double: 0,
+        delay: 0,
+    };
+    assert!(pair.nodes[0].write(pair.now, client, b"lost"));
+    pair.run(ms(5_000));
+    let again = pair.nodes[0].stack.counters_of_all().tcp_retrans_segs;
+    assert!(again >= 2, "{again}");
+    assert_eq!(pair.nodes[0].stack.counters().tcp_retrans_segs, 0);
+    let id = pair.nodes[0].id(client);
+    let node = &mut pair.nodes[0];
+    node.stack.abort(pair.now, id, &mut node.host).unwrap();
+    pair.run(ms(1));
+    assert_eq!(pair.nodes[0].stack.counters().tcp_retrans_segs, again);
+}
+
+#[test]
 fn a_storm_of_handshakes_is_served_completely() {
     let mut memory = memory(600, 600);
     let mut pair = Pair::new(&mut memory, 3);
