@@ -13,7 +13,7 @@ PREFIX ?= /usr/local
 PROFILE ?= release
 NATIVE := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: help release deny sbom build install-native demo check test unit integration loom fuzz fuzz-long sanitize bench soak long demo-trust coverage ray dpdk outside cards
+.PHONY: help release deny sbom build install-native demo check lint test unit integration loom fuzz fuzz-long sanitize bench soak long demo-trust coverage ray dpdk outside cards
 
 help:
 	@echo 'make build   the shunt binary, optimised'
@@ -70,10 +70,11 @@ demo: build
 bench: build
 	@environment=$$(scripts/install-packages) && eval "$$environment" && $(SHUNT) bench apps --runs 15 $(ARGS)
 
-check:
+check: lint unit
+
+lint:
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- --deny warnings
-	$(MAKE) unit
 
 # Binaries and libraries: the tests beside the code.
 unit:
@@ -118,7 +119,7 @@ coverage:
 # Every interleaving of the lock-free code. A target folder of its own, because the flag would
 # otherwise rebuild everything each time.
 loom:
-	RUSTFLAGS='--cfg loom' $(CARGO) test --package hostif --lib --release --quiet \
+	RUSTFLAGS='--cfg loom' CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=none $(CARGO) test --package hostif --lib --release --quiet \
 		--target-dir $(TARGET)/loom loom_
 
 # The bodies of the fuzz targets on many random inputs and on damaged seeds, on the stable compiler.

@@ -131,6 +131,7 @@ fn rerun_if_sources_change(list: &Path, workspace: &Path) -> Result<(), Box<dyn 
         "crates/preload_inline/build.rs",
         "crates/shim/Cargo.toml",
         "crates/bpf/Cargo.toml",
+        "crates/c_memory/Cargo.toml",
         "crates/elf/Cargo.toml",
         "crates/client/Cargo.toml",
         "crates/hostif/Cargo.toml",

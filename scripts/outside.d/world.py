@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 # How each way starts a program; the kernel's is the reference.
@@ -18,6 +19,8 @@ WAYS = {
 }
 # Where a lab's host `a` leaves an address for an engine.
 ENGINE_ADDRESS = "10.77.0.11"
+# Set when no run is to go on.
+STOP = threading.Event()
 COUNTED = ("ActiveOpens", "PassiveOpens", "InSegs", "OutSegs", "OutRsts")
 
 
@@ -34,7 +37,7 @@ class World:
 
     def __init__(self, shunt, way, label):
         self.shunt, self.way, self.label = shunt, way, label
-        self.name = f"outside-{os.getpid()}"
+        self.name = f"outside-{label}-{os.getpid()}"
         # What servers and clients use that can be told.
         self.address = ENGINE_ADDRESS if way == "engine" else "127.0.0.1"
         self.engine = None
@@ -119,6 +122,8 @@ class World:
                 return program.wait(0.5)
             except subprocess.TimeoutExpired:
                 now = time.monotonic()
+            if STOP.is_set():
+                raise Failure(f"{self.label}: interrupted")
             if now - start > deadline:
                 return None
             if now - said > 10:

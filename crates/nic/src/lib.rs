@@ -20,6 +20,7 @@ pub mod offload_override;
 mod retry;
 pub mod shared_slice;
 pub mod sharing;
+mod sys;
 pub mod tap;
 mod vnet;
 pub mod wire;

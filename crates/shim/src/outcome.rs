@@ -13,9 +13,9 @@ use crate::wait::sleep::RESTART;
 /// `Ok(None)`: the switch has nothing to do with this call, libc's own function shall run.
 pub type Switched<T> = Result<Option<T>, Errno>;
 
-/// Return types of C calls that say failure with -1.
+/// Return types of C calls that say failure with -1, or with null.
 pub trait Failure {
-    /// -1.
+    /// Either.
     const FAILED: Self;
 }
 
@@ -25,6 +25,10 @@ impl Failure for i32 {
 
 impl Failure for isize {
     const FAILED: isize = -1;
+}
+
+impl Failure for *mut std::ffi::c_void {
+    const FAILED: Self = std::ptr::null_mut();
 }
 
 impl Failure for () {

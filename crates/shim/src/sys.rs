@@ -1,5 +1,4 @@
-//! System calls and `errno`, where Rust cannot check what is done: memory that a C program vouches for (`caller.rs`), signal
-//! dispositions, options of backing sockets.
+//! System calls and `errno`, where Rust cannot check what is done: signal dispositions, options of backing sockets.
 //!
 //! Nothing here decides anything.
 
@@ -14,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::abi::symbol::Symbol;
 
-pub use crate::abi::caller::{
+pub use c_memory::{
     Targets, array_mut, bytes, bytes_mut, check_message_name, check_name, check_parts, copied,
     copy_out, give_result, given, io_slices, io_slices_mut, is_memory, messages_to_send, optional,
 };

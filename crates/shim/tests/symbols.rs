@@ -41,10 +41,12 @@ fn exported(image: &[u8]) -> BTreeSet<String> {
         .collect()
 }
 
-/// The folder with both libraries, of the profile that this test was built with; cargo builds no cdylib for a test.
+/// The folder with both libraries, of the profile that this test was built with; cargo builds no cdylib for a test. They are where
+/// `cli/build.rs` has them built, so that they are built once.
 fn libraries() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/test");
+    let target = folder.join("library");
     let profile = match folder.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
         Some(name) => name,
@@ -61,11 +63,11 @@ fn libraries() -> PathBuf {
             profile,
         ])
         .arg("--target-dir")
-        .arg(folder.parent().expect("target/PROFILE"))
+        .arg(&target)
         .status()
         .unwrap();
     assert!(status.success());
-    folder.to_owned()
+    target.join(folder.file_name().expect("target/PROFILE"))
 }
 
 #[test]

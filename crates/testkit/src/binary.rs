@@ -1,5 +1,6 @@
 //! The `shunt` binary for tests of other crates than `cli`, and what else of the workspace tests run, built by cargo
-//! if it is not up to date.
+//! if it is not up to date. What runs all tests has built `shunt` with them, and says where it is: by itself cargo would build it again,
+//! and most of what is in it, since the tests of the workspace want more features of some crates than the binary does.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,13 +8,19 @@ use std::{
     sync::OnceLock,
 };
 
+/// Set by `scripts/integration`: the binary that was built with the tests.
+const BUILT: &str = "SHUNT_TEST_BINARY";
+
 /// The binary, of the same profile as the test that asks.
 ///
 /// # Panics
 /// Where it does not build.
 pub fn shunt() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| build(&["--package", "cli"]).join("shunt"))
+    BINARY.get_or_init(|| match std::env::var_os(BUILT) {
+        Some(built) => built.into(),
+        None => build(&["--package", "cli"]).join("shunt"),
+    })
 }
 
 /// The folder with `libshunt_native.so` and `libshunt_native.a`.

@@ -142,29 +142,37 @@ impl Row<'_> {
         if !world::can_run(self.name, self.needs) || !self.is_possible() {
             return;
         }
-        let ends = self
-            .tested
-            .iter()
-            .map(|(end, ways)| (Tested::One(*end), *ways));
-        let both = (!self.loopback.is_empty()).then_some((Tested::Both, self.loopback));
-        let faults: String = ends
-            .chain(both)
-            .map(|(tested, ways)| self.faults(tested, ways))
-            .collect();
+        let mut faults = String::new();
+        // Whichever end is tested, on the kernel both are the kernel's.
+        let mut kernel = None;
+        for (end, ways) in self.tested {
+            let tested = Tested::One(*end);
+            let kernel = kernel.get_or_insert_with(|| self.run_on_kernel(tested));
+            faults += &self.faults(tested, ways, kernel);
+        }
+        if !self.loopback.is_empty() {
+            let kernel = self.run_on_kernel(Tested::Both);
+            faults += &self.faults(Tested::Both, self.loopback, &kernel);
+        }
         assert!(faults.is_empty(), "{}: {faults}", self.name);
     }
 
-    /// Where the ways are not like the kernel.
-    fn faults(&self, tested: Tested, ways: &[Mode]) -> String {
-        let (mut faults, mut transcripts) = (String::new(), String::new());
+    /// What the kernel does, which has to succeed.
+    fn run_on_kernel(&self, tested: Tested) -> Transcript {
         let kernel = self.run(tested, Mode::Kernel);
         for (line, done) in self.clients.iter().zip(&kernel.clients) {
             let works = done.status == "exit status: 0" && !done.stdout.contains(NOTHING);
             assert!(works, "{line}\nfails on the kernel: {done}{kernel}");
         }
+        kernel
+    }
+
+    /// Where the ways are not like the kernel.
+    fn faults(&self, tested: Tested, ways: &[Mode], kernel: &Transcript) -> String {
+        let (mut faults, mut transcripts) = (String::new(), String::new());
         for way in ways {
             let shunt = self.run(tested, *way);
-            let differing = shunt.differing(&kernel);
+            let differing = shunt.differing(kernel);
             if !differing.is_empty() {
                 let _ = write!(faults, "\n{tested:?} on {way:?}: {differing}");
                 let _ = write!(transcripts, "\n== {tested:?} on {way:?}:{shunt}");

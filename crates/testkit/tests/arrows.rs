@@ -27,7 +27,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("client", &["hostif", "bpf"]),
     ("switch", &["client", "hostif", "bpf"]),
-    ("shim", &["switch", "client", "hostif", "bpf", "elf"]),
+    ("c_memory", &[]),
+    (
+        "shim",
+        &["switch", "client", "hostif", "bpf", "elf", "c_memory"],
+    ),
     ("preload", &["shim"]),
     // For `shunt run --engine-mode inline` the engine lives in the preload library.
     (

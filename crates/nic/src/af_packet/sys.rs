@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::driver::{SPANS_MAX, TxFrame};
 use crate::shared_slice::SharedSlice;
+use crate::sys::{self, done, invalid};
 use crate::vnet;
 use bpf::classic::Instruction;
 
@@ -16,37 +17,12 @@ use bpf::classic::Instruction;
 const SPANS: usize = 2 + SPANS_MAX;
 
 pub(super) fn set_option<T>(fd: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
-    set(fd, libc::SOL_PACKET, option, value)
-}
-
-fn set<T>(
-    fd: BorrowedFd<'_>,
-    level: libc::c_int,
-    option: libc::c_int,
-    value: &T,
-) -> io::Result<()> {
-    let len = libc::socklen_t::try_from(size_of::<T>()).expect("invariant: an option is small");
-    // SAFETY: pointer and length describe `value`, which outlives the call; the kernel only reads.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            level,
-            option,
-            std::ptr::from_ref(value).cast(),
-            len,
-        )
-    };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    sys::set_option(fd, libc::SOL_PACKET, option, value)
 }
 
 /// Binds to every protocol of one interface: on veth, ETH_P_ALL is 1.6 µs a round trip faster than
 /// ETH_P_IP.
 pub(super) fn bind(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
-    let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
     // SAFETY: `sockaddr_ll` is plain C data for which all zeros is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = u16::try_from(libc::AF_PACKET).expect("invariant: AF_PACKET is 17");
@@ -54,14 +30,8 @@ pub(super) fn bind(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
         .expect("invariant: it is 3")
         .to_be();
     address.sll_ifindex = libc::c_int::try_from(interface).map_err(invalid)?;
-    let len = libc::socklen_t::try_from(size_of_val(&address)).map_err(invalid)?;
-    // SAFETY: pointer and length describe `address`, which outlives the call.
-    let result = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    // SAFETY: the structure of this family.
+    unsafe { sys::bind(fd, &address) }
 }
 
 /// Whether the socket is bound to interface number `interface`: no more, once that has gone.
@@ -83,7 +53,6 @@ pub(super) fn change_membership(
     group: [u8; 6],
     listen: bool,
 ) -> io::Result<()> {
-    let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
     let mut address = [0; 8];
     address[..6].copy_from_slice(&group);
     let request = libc::packet_mreq {
@@ -115,22 +84,8 @@ pub(super) fn found_group(fd: BorrowedFd<'_>, program: &[Instruction]) -> io::Re
 
 /// The group that a packet socket belongs to.
 pub(super) fn group(fd: BorrowedFd<'_>) -> io::Result<Option<Group>> {
-    let mut group = 0_u32;
-    let mut len =
-        libc::socklen_t::try_from(size_of_val(&group)).expect("invariant: an option is small");
-    // SAFETY: pointer and length describe `group`, which the kernel fills.
-    let result = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_FANOUT,
-            (&raw mut group).cast(),
-            &raw mut len,
-        )
-    };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    // SAFETY: the option is a number.
+    let group: u32 = unsafe { sys::option(fd, libc::SOL_PACKET, libc::PACKET_FANOUT)? };
     // Zero without a group; the kind of one is in the upper half.
     Ok((group != 0).then_some(Group(group & 0xffff)))
 }
@@ -146,27 +101,10 @@ pub(super) fn join_group(fd: BorrowedFd<'_>, group: Group) -> io::Result<()> {
 
 /// Frames lost for want of ring space since the last call: reading resets the kernel's count.
 pub(super) fn take_drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    let mut stats = libc::tpacket_stats {
-        tp_packets: 0,
-        tp_drops: 0,
-    };
-    let mut len =
-        libc::socklen_t::try_from(size_of_val(&stats)).expect("invariant: an option is small");
-    // SAFETY: pointer and length describe `stats`, which the kernel fills.
-    let result = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_STATISTICS,
-            (&raw mut stats).cast(),
-            &raw mut len,
-        )
-    };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(stats.tp_drops)
-    }
+    // SAFETY: the structure of this option.
+    let stats: libc::tpacket_stats =
+        unsafe { sys::option(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS)? };
+    Ok(stats.tp_drops)
 }
 
 fn gather(offload: &[u8; vnet::LEN], frame: &TxFrame<'_>) -> [libc::iovec; SPANS] {
@@ -227,11 +165,7 @@ fn send_small(
             0,
         )
     };
-    if sent < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    done(sent)
 }
 
 /// Sends one frame, gathered by the kernel straight from where its parts lie.
@@ -254,9 +188,5 @@ pub(super) fn send(fd: BorrowedFd<'_>, frame: &TxFrame<'_>) -> io::Result<()> {
             libc::MSG_DONTWAIT,
         )
     };
-    if sent < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    done(sent)
 }

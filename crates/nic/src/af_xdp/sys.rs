@@ -13,15 +13,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use super::ring::{Broken, Consumer, Producer};
+use crate::sys::{self, done, invalid};
 
 /// Bytes of one piece of the UMEM. The kernel takes a page at most.
 pub(super) const CHUNK_BYTES: usize = 4096;
 /// linux/if_xdp.h, kernel 6.18: frames that one call sends at most (`XDP_MAX_TX_SKB_BUDGET`).
 const MAX_TX_BUDGET: libc::c_int = 9;
-
-fn invalid<E>(_: E) -> io::Error {
-    io::Error::from_raw_os_error(libc::EINVAL)
-}
 
 /// A mapping that ends with this value.
 struct Mapping {
@@ -330,14 +327,8 @@ pub(super) fn bind(
         sxdp_queue_id: queue,
         sxdp_shared_umem_fd: 0,
     };
-    let len = libc::socklen_t::try_from(size_of_val(&address)).map_err(invalid)?;
-    // SAFETY: pointer and length describe `address`, which outlives the call.
-    let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    // SAFETY: the structure of this family.
+    unsafe { sys::bind(socket, &address) }
 }
 
 /// One call sends up to `frames`; kernels before 6.18 stay at 32.
@@ -346,57 +337,18 @@ pub(super) fn raise_budget(socket: BorrowedFd<'_>, frames: u32) {
 }
 
 fn set_option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
-    let len = libc::socklen_t::try_from(size_of::<T>()).map_err(invalid)?;
-    // SAFETY: pointer and length describe `value`, which outlives the call; the kernel only reads it.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_XDP,
-            option,
-            std::ptr::from_ref(value).cast(),
-            len,
-        )
-    };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
-}
-
-/// # Safety
-/// `T` must be the structure of plain numbers that the kernel writes for `option`.
-unsafe fn option<T>(socket: BorrowedFd<'_>, option: libc::c_int) -> io::Result<T> {
-    let mut len = libc::socklen_t::try_from(size_of::<T>()).map_err(invalid)?;
-    // SAFETY: the caller vouches that all zeros is a valid `T`; pointer and length describe `value`.
-    let (value, result) = unsafe {
-        let mut value: T = std::mem::zeroed();
-        let pointer = (&raw mut value).cast();
-        let result = libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_XDP,
-            option,
-            pointer,
-            &raw mut len,
-        );
-        (value, result)
-    };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(value)
-    }
+    sys::set_option(socket, libc::SOL_XDP, option, value)
 }
 
 fn offsets(socket: BorrowedFd<'_>) -> io::Result<libc::xdp_mmap_offsets> {
     // SAFETY: the structure of this option.
-    unsafe { option(socket, libc::XDP_MMAP_OFFSETS) }
+    unsafe { sys::option(socket, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS) }
 }
 
 /// What the kernel counted on this socket.
 pub(super) fn statistics(socket: BorrowedFd<'_>) -> io::Result<libc::xdp_statistics> {
     // SAFETY: the structure of this option.
-    unsafe { option(socket, libc::XDP_STATISTICS) }
+    unsafe { sys::option(socket, libc::SOL_XDP, libc::XDP_STATISTICS) }
 }
 
 /// Has the kernel send what is in the transmit ring.
@@ -412,11 +364,7 @@ pub(super) fn kick_tx(socket: &OwnedFd) -> io::Result<()> {
             0,
         )
     };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    done(result)
 }
 
 /// Has the kernel look at the fill ring again.

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::driver::TxFrame;
+use crate::sys::{done, invalid};
 use crate::vnet;
 use netlink::interface::NAME_BYTES_MAX;
 
@@ -43,13 +44,11 @@ pub(super) fn attach(fd: BorrowedFd<'_>, name: Option<&str>, flags: i32) -> io::
     for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *slot = libc::c_char::from_ne_bytes([byte]);
     }
-    let flags = u16::try_from(flags).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let flags = u16::try_from(flags).map_err(invalid)?;
     request.ifr_ifru.ifru_flags = i16::from_ne_bytes(flags.to_ne_bytes());
     // SAFETY: TUNSETIFF takes a pointer to an `ifreq`, which outlives the call.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    done(result)?;
     Ok(Attached {
         name: name_of(&request),
         flags: flags_of(&request),
@@ -62,9 +61,7 @@ pub(super) fn attached(fd: BorrowedFd<'_>) -> io::Result<Attached> {
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // SAFETY: TUNGETIFF fills the `ifreq` it is given a pointer to.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    done(result)?;
     Ok(Attached {
         name: name_of(&request),
         flags: flags_of(&request),
@@ -81,11 +78,7 @@ pub(super) fn set_offload(fd: BorrowedFd<'_>, features: libc::c_uint) -> io::Res
             libc::c_ulong::from(features),
         )
     };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    done(result)
 }
 
 /// Sets the size of the virtio header in front of every frame.
@@ -93,11 +86,7 @@ pub(super) fn set_header_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<()> {
     let len = libc::c_int::try_from(len).expect("invariant: the header has 10 or 12 bytes");
     // SAFETY: TUNSETVNETHDRSZ reads one int through the pointer.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const len) };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    done(result)
 }
 
 /// Sends one frame, gathered by the kernel straight from where its parts lie.
@@ -120,9 +109,5 @@ pub(super) fn send(fd: BorrowedFd<'_>, frame: &TxFrame<'_>) -> io::Result<()> {
     // SAFETY: the spans point at the virtio header, the headers and the payload spans, all of
     // which outlive the call; writing only reads them.
     let written = unsafe { libc::writev(fd.as_raw_fd(), spans.as_ptr(), count) };
-    if written < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    done(written)
 }

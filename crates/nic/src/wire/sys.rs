@@ -14,6 +14,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::shared_slice::SharedSlice;
+use crate::sys::invalid;
 
 /// With these the memory can no longer shrink under us, so that touching it never faults.
 const SEALS: SealFlags = SealFlags::SHRINK
@@ -47,8 +48,7 @@ impl Region {
             let text = "the memory of a wire must be sealed against resizing";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let len = usize::try_from(rustix::fs::fstat(fd)?.st_size)
-            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        let len = usize::try_from(rustix::fs::fstat(fd)?.st_size).map_err(invalid)?;
         Self::map(fd, len)
     }
 

@@ -41,8 +41,8 @@ pub use options::{engine_options, follow, tell};
 pub use places::{bind, come_back, follow_device};
 pub use switch::datagram::parse;
 pub use sys::{
-    receive, receive_from, receive_message, receive_messages, send, send_message, send_messages,
-    send_to,
+    control_room, give_control, give_entry, kernel_sends, receive, receive_from, receive_message,
+    send, send_message, send_to,
 };
 
 /// Whether the number stands for a UDP socket that the switch follows.

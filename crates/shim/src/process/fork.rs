@@ -9,7 +9,6 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use crate::abi::memory;
 use crate::epoll::set::{Interest, Members, Set};
 use crate::epoll::{SETS, Sets};
 use crate::fd_table::descriptors;
@@ -17,6 +16,7 @@ use crate::fd_table::file;
 use crate::inline;
 use crate::process;
 use crate::sys::Inside;
+use c_memory::allocator;
 use switch::attached;
 
 /// Everything held across a fork, in the order in which it was taken.
@@ -43,7 +43,7 @@ pub fn prepare() {
         stand_still();
     }
     // The very last: nothing can be allocated from now on.
-    memory::hold();
+    allocator::hold();
 }
 
 fn stand_still() {
@@ -71,7 +71,7 @@ fn stand_still() {
 
 /// After the fork, in the parent.
 pub fn parent() {
-    memory::release();
+    allocator::release();
     if inline::is_leaving() {
         return;
     }
@@ -82,7 +82,7 @@ pub fn parent() {
 
 /// After the fork, in the child, whose only thread this is.
 pub fn child() {
-    memory::release();
+    allocator::release();
     if inline::is_leaving() {
         return;
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::super::sys::set_option;
 use super::Geometry;
+use crate::sys::invalid;
 use crate::vnet;
 
 /// A frame in the ring, borrowed until it is given back.
@@ -58,7 +59,6 @@ impl Mapping {
     pub(super) fn map(socket: &OwnedFd, geometry: Geometry) -> io::Result<Self> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
 
-        let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
         let frame_bytes = usize::try_from(geometry.frame_bytes).map_err(invalid)?;
         let frame_count = usize::try_from(geometry.frame_count).map_err(invalid)?;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.

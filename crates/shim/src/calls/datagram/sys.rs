@@ -4,13 +4,13 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 
 use client::{Delivered, Failure, Received, SentStamp, stamp};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
-use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, timespec};
+use libc::{iovec, msghdr, size_t, sockaddr, socklen_t};
 use rustix::io::Errno;
 
 use super::Call;
@@ -20,7 +20,6 @@ use crate::calls::name;
 use crate::outcome::Switched;
 use crate::socket::EngineIndex;
 use crate::sys;
-use crate::wait::sleep::Deadline;
 use client::Control;
 use client::address::Family;
 use switch::attached;
@@ -73,37 +72,6 @@ pub unsafe fn send_message(fd: RawFd, message: *const msghdr, flags: c_int) -> S
         )
     };
     sending::send(fd, name, &slices, control, flags)
-}
-
-/// sendmmsg(2).
-///
-/// # Safety
-/// As sendmmsg(2).
-pub unsafe fn send_messages(
-    fd: RawFd,
-    messages: *mut mmsghdr,
-    len: c_uint,
-    flags: c_int,
-) -> Switched<c_int> {
-    // SAFETY: the caller's contract.
-    let messages = unsafe { sys::messages_to_send(messages, len) };
-    let mut done = 0;
-    for message in messages {
-        // SAFETY: the message is the caller's.
-        let sent = match unsafe { send_message(fd, &raw const message.msg_hdr, flags) } {
-            // SAFETY: as above.
-            Ok(None) => unsafe { kernel_sends(fd, &raw const message.msg_hdr, flags) },
-            Ok(Some(bytes)) => Ok(bytes),
-            Err(error) => Err(error),
-        };
-        match sent {
-            Ok(bytes) => message.msg_len = c_uint::try_from(bytes).unwrap_or(c_uint::MAX),
-            Err(error) if done == 0 => return Err(error),
-            Err(_) => break,
-        }
-        done += 1;
-    }
-    Ok(Some(done))
 }
 
 /// read(2), recv(2) and their kin.
@@ -209,44 +177,6 @@ pub unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_int) -> 
     }
 }
 
-/// recvmmsg(2).
-///
-/// # Safety
-/// As recvmmsg(2).
-pub unsafe fn receive_messages(
-    fd: RawFd,
-    messages: *mut mmsghdr,
-    len: c_uint,
-    mut flags: c_int,
-    timeout: *mut timespec,
-) -> Switched<c_int> {
-    // SAFETY: the caller's contract.
-    let deadline = Deadline::from_timespec(unsafe { sys::given(timeout.cast_const())? })?;
-    // SAFETY: as above.
-    let messages = unsafe { sys::array_mut(messages, usize::try_from(len).unwrap_or(0)) };
-    let wait_for_one = flags & libc::MSG_WAITFORONE != 0;
-    flags &= !libc::MSG_WAITFORONE;
-    let mut done = 0;
-    for message in messages {
-        // SAFETY: the message is the caller's.
-        match unsafe { receive_message(fd, &raw mut message.msg_hdr, flags) } {
-            Ok(None) => return Ok(None),
-            Ok(Some(bytes)) => message.msg_len = c_uint::try_from(bytes).unwrap_or(c_uint::MAX),
-            Err(error) if done == 0 => return Err(error),
-            Err(_) => break,
-        }
-        done += 1;
-        if wait_for_one {
-            flags |= libc::MSG_DONTWAIT;
-        }
-        // The time is looked at between messages only (recvmmsg(2), BUGS).
-        if deadline.is_over() {
-            break;
-        }
-    }
-    Ok(Some(done))
-}
-
 unsafe fn give_letter(
     fd: RawFd,
     message: &mut msghdr,
@@ -299,12 +229,21 @@ unsafe fn give_failure(
     }
     control.explain(&record, family, scope_id);
     // SAFETY: the caller's buffers.
-    unsafe { give_control(message, &control) };
+    unsafe { give_entry(message, &control, letter.is_cut) };
+    letter.copied
+}
+
+/// Gives the caller an entry of the error queue.
+///
+/// # Safety
+/// As `give_control`.
+pub unsafe fn give_entry(message: &mut msghdr, control: &Control, is_cut: bool) {
+    // SAFETY: the caller's contract.
+    unsafe { give_control(message, control) };
     message.msg_flags |= libc::MSG_ERRQUEUE;
-    if letter.is_cut {
+    if is_cut {
         message.msg_flags |= libc::MSG_TRUNC;
     }
-    letter.copied
 }
 
 /// Gives the caller a time of sending from the error queue.
@@ -336,11 +275,7 @@ unsafe fn give_stamp(
     }
     message.msg_namelen = 0;
     // SAFETY: the caller's buffers.
-    unsafe { give_control(message, &control) };
-    message.msg_flags |= libc::MSG_ERRQUEUE;
-    if letter.is_cut {
-        message.msg_flags |= libc::MSG_TRUNC;
-    }
+    unsafe { give_entry(message, &control, letter.is_cut) };
     letter.copied
 }
 
@@ -383,15 +318,19 @@ unsafe fn give_name(message: &mut msghdr, address: SocketAddr, family: Family, p
     message.msg_namelen = socklen_t::try_from(name.len()).unwrap_or(socklen_t::MAX);
 }
 
-fn control_room(message: &msghdr) -> usize {
-    if message.msg_control.is_null() {
-        0
-    } else {
-        message.msg_controllen
+/// Bytes that the caller has for control messages.
+pub fn control_room(message: &msghdr) -> usize {
+    match message.msg_control.is_null() {
+        true => 0,
+        false => message.msg_controllen,
     }
 }
 
-unsafe fn give_control(message: &mut msghdr, control: &Control) {
+/// Copies control messages to the caller's buffer, as far as they fit; MSG_CTRUNC in its flags where they do not.
+///
+/// # Safety
+/// The buffer is as long as `control_room` says, which is what `control` was made for.
+pub unsafe fn give_control(message: &mut msghdr, control: &Control) {
     let bytes = control.bytes();
     // SAFETY: no more bytes than the control buffer has room for.
     let target = unsafe { sys::bytes_mut(message.msg_control, bytes.len()) };
@@ -417,8 +356,15 @@ pub fn begin_stamps(fd: RawFd) {
 }
 
 /// sendmsg(2) of the kernel.
-unsafe fn kernel_sends(fd: RawFd, message: *const msghdr, flags: c_int) -> Result<usize, Errno> {
-    // SAFETY: as above.
+///
+/// # Safety
+/// As sendmsg(2).
+pub unsafe fn kernel_sends(
+    fd: RawFd,
+    message: *const msghdr,
+    flags: c_int,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller's contract.
     let result = unsafe { libc::syscall(libc::SYS_sendmsg, fd, message, flags) };
     usize::try_from(result).map_err(|_| Errno::from_raw_os_error(sys::errno()))
 }

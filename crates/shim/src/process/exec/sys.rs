@@ -8,11 +8,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
 use super::{Plan, plan};
-use crate::abi::symbol::Symbol;
+use crate::abi::symbol::{Symbol, real};
 use crate::fd_table::inherited;
 use crate::inline::leave;
+use crate::outcome::Failure;
 use crate::process::note_departure;
-use crate::sys::{Inside, set_errno};
+use crate::sys::{self, Inside, set_errno};
 use switch::attached;
 
 /// An array of strings that null ends.
@@ -70,7 +71,7 @@ pub unsafe fn execute(
         )
     };
     if let Some(left) = left {
-        let errno = crate::sys::errno();
+        let errno = sys::errno();
         left.call_off();
         set_errno(errno);
     }
@@ -180,17 +181,8 @@ macro_rules! spawns {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
-    static REAL: Symbol = Symbol::new(c"system");
-    let Some(address) = REAL.address() else {
-        set_errno(libc::ENOSYS);
-        return -1;
-    };
     about_to_start();
-    // SAFETY: libc's function of this name has this signature, and the caller has met its preconditions.
-    unsafe {
-        let function: unsafe extern "C" fn(*const c_char) -> c_int = std::mem::transmute(address);
-        function(command)
-    }
+    real!(system(command: *const c_char) -> c_int)
 }
 
 /// As libc's function of this name.
@@ -199,18 +191,8 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
-    static REAL: Symbol = Symbol::new(c"popen");
-    let Some(address) = REAL.address() else {
-        set_errno(libc::ENOSYS);
-        return ptr::null_mut();
-    };
     about_to_start();
-    // SAFETY: as above.
-    unsafe {
-        let function: unsafe extern "C" fn(*const c_char, *const c_char) -> *mut c_void =
-            std::mem::transmute(address);
-        function(command, mode)
-    }
+    real!(popen(command: *const c_char, mode: *const c_char) -> *mut c_void)
 }
 
 spawns! {

@@ -3,9 +3,11 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::abi::symbol::Symbol;
+use crate::abi::symbol::{Symbol, real};
 use crate::inline::leave;
+use crate::outcome::Failure;
 use crate::process::exec::sys::{Strings, execute};
+use crate::sys;
 
 /// Ends the process by the kernel's call.
 pub fn end(status: c_int) -> ! {
@@ -53,16 +55,6 @@ macro_rules! execs {
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
-            static REAL: Symbol = Symbol::new(
-                match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => unreachable!(),
-                },
-            );
-            let Some(address) = REAL.address() else {
-                crate::sys::set_errno(libc::ENOSYS);
-                return -1;
-            };
             $(
                 // SAFETY: the caller has met the preconditions of libc's function, which are the same.
                 let started = unsafe { execute($file, $searches, $arguments, $environment) };
@@ -71,17 +63,11 @@ macro_rules! execs {
                 }
             )?
             let left = leave();
-            // SAFETY: libc's function of this name has this signature, and the caller of ours has met
-            // its preconditions.
-            let result = unsafe {
-                let function: unsafe extern "C" fn($($type),*) -> c_int =
-                    std::mem::transmute(address);
-                function($($arg),*)
-            };
+            let result = real!($name($($arg: $type),*) -> c_int);
             if let Some(left) = left {
-                let errno = crate::sys::errno();
+                let errno = sys::errno();
                 left.call_off();
-                crate::sys::set_errno(errno);
+                sys::set_errno(errno);
             }
             result
         }

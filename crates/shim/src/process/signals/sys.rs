@@ -10,28 +10,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use libc::{sighandler_t, siginfo_t};
 
 use super::{Action, Wish, can_wait, wish};
-use crate::abi::symbol::Symbol;
+use crate::abi::symbol::{Symbol, real};
+use crate::outcome::Failure;
 use crate::sys;
 
 type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
-type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
 /// libc's own sigaction.
 fn real(signal: c_int, new: Option<&libc::sigaction>, old: Option<&mut libc::sigaction>) -> c_int {
-    static REAL: Symbol = Symbol::new(c"sigaction");
-    let Some(address) = REAL.address() else {
-        sys::set_errno(libc::ENOSYS);
-        return -1;
-    };
-    // SAFETY: libc's function of this name has this signature; both pointers are null or valid.
-    unsafe {
-        let function: Sigaction = std::mem::transmute(address);
-        function(
-            signal,
-            new.map_or(ptr::null(), ptr::from_ref),
-            old.map_or(ptr::null_mut(), ptr::from_mut),
-        )
-    }
+    let new = new.map_or(ptr::null(), ptr::from_ref);
+    let old = old.map_or(ptr::null_mut(), ptr::from_mut);
+    real!(sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int)
 }
 
 fn ours() -> usize {

@@ -12,7 +12,6 @@ use rustix::io::Errno;
 
 use super::arguments::given_name;
 use crate::addresses;
-use crate::calls::datagram::Control;
 use crate::calls::error_queue;
 use crate::calls::{datagram, fast_open, transfer};
 use crate::outcome::Switched;
@@ -53,9 +52,8 @@ pub(crate) unsafe fn receive_message(
     } else if received.is_some() {
         message.msg_namelen = 0;
         // SAFETY: the caller's contract.
-        let cut = unsafe { give_told(fd, message, received) };
-        message.msg_flags = cut
-            | flags & libc::MSG_CMSG_CLOEXEC
+        unsafe { give_told(fd, message, received) };
+        message.msg_flags |= flags & libc::MSG_CMSG_CLOEXEC
             | match flags & libc::MSG_OOB {
                 0 => 0,
                 out_of_band if received == Some(0) => out_of_band | libc::MSG_TRUNC,
@@ -71,43 +69,24 @@ unsafe fn give_entry(
     message: &mut msghdr,
     slices: &mut [IoSliceMut<'_>],
 ) -> Switched<usize> {
-    let Some(entry) = error_queue::take(fd, slices, control_room(message))? else {
+    let room = datagram::control_room(message);
+    let Some(entry) = error_queue::take(fd, slices, room)? else {
         return Ok(None);
     };
     message.msg_namelen = 0;
-    let cut = if entry.is_cut { libc::MSG_TRUNC } else { 0 };
     // SAFETY: the caller's contract.
-    message.msg_flags = libc::MSG_ERRQUEUE | cut | unsafe { give_control(message, &entry.control) };
+    unsafe { datagram::give_entry(message, &entry.control, entry.is_cut) };
     Ok(Some(entry.copied))
 }
 
-/// When what a call has received arrived, if the program asks for it. MSG_CTRUNC where it does not fit.
-unsafe fn give_told(fd: c_int, message: &mut msghdr, received: Option<usize>) -> c_int {
-    let room = control_room(message);
-    message.msg_controllen = 0;
-    let told = received.and_then(|received| transfer::told_with(fd, received, room));
-    let Some(control) = told else { return 0 };
-    // SAFETY: the caller's contract.
-    unsafe { give_control(message, &control) }
-}
-
-fn control_room(message: &msghdr) -> usize {
-    match message.msg_control.is_null() {
-        true => 0,
-        false => message.msg_controllen,
+/// When what a call has received arrived, if the program asks for it.
+unsafe fn give_told(fd: c_int, message: &mut msghdr, received: Option<usize>) {
+    let room = datagram::control_room(message);
+    (message.msg_controllen, message.msg_flags) = (0, 0);
+    if let Some(control) = received.and_then(|received| transfer::told_with(fd, received, room)) {
+        // SAFETY: the caller's contract.
+        unsafe { datagram::give_control(message, &control) };
     }
-}
-
-/// Copies control messages to the caller's buffer, as far as they fit. MSG_CTRUNC where they did not fit.
-unsafe fn give_control(message: &mut msghdr, control: &Control) -> c_int {
-    message.msg_controllen = 0;
-    let bytes = control.bytes();
-    if !bytes.is_empty() {
-        // SAFETY: no more bytes than the control buffer has room for, which is the caller's.
-        unsafe { sys::bytes_mut(message.msg_control, bytes.len()) }.copy_from_slice(bytes);
-        message.msg_controllen = bytes.len();
-    }
-    if control.is_cut { libc::MSG_CTRUNC } else { 0 }
 }
 
 /// sendmsg(2).
@@ -152,10 +131,6 @@ pub(crate) unsafe fn receive_messages(
     mut flags: c_int,
     timeout: *mut timespec,
 ) -> Switched<c_int> {
-    if datagram::is_followed(fd) {
-        // SAFETY: the caller's contract.
-        return unsafe { datagram::receive_messages(fd, messages, len, flags, timeout) };
-    }
     // SAFETY: the caller's contract.
     let deadline = Deadline::from_timespec(unsafe { sys::given(timeout.cast_const())? })?;
     // SAFETY: as above.
@@ -190,16 +165,22 @@ pub(crate) unsafe fn send_messages(
     len: c_uint,
     flags: c_int,
 ) -> Switched<c_int> {
-    if datagram::is_followed(fd) {
-        // SAFETY: the caller's contract.
-        return unsafe { datagram::send_messages(fd, messages, len, flags) };
-    }
     // SAFETY: the caller's contract.
     let messages = unsafe { sys::messages_to_send(messages, len) };
+    let is_datagram = datagram::is_followed(fd);
     let mut done = 0;
     for message in messages {
+        let header = &raw const message.msg_hdr;
         // SAFETY: the message is the caller's.
-        match unsafe { send_message(fd, &raw const message.msg_hdr, flags) } {
+        let sent = match unsafe { send_message(fd, header, flags) } {
+            // Of several datagrams each goes by its own way.
+            // SAFETY: as above.
+            Ok(None) if is_datagram => unsafe {
+                datagram::kernel_sends(fd, header, flags).map(Some)
+            },
+            sent => sent,
+        };
+        match sent {
             Ok(None) => return Ok(None),
             Ok(Some(bytes)) => message.msg_len = c_uint::try_from(bytes).unwrap_or(c_uint::MAX),
             Err(error) if done == 0 => return Err(error),

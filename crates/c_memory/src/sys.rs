@@ -1,4 +1,4 @@
-//! The part of it that reads and writes there.
+//! Reading and writing there.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +10,6 @@ use std::ptr;
 use rustix::io::Errno;
 
 use super::{Targets, is_in_user_space, is_memory, is_near, pages};
-use crate::sys::done;
 
 /// Bytes a C caller gave to read from.
 ///
@@ -161,11 +160,16 @@ fn check_readable(start: *const c_void, len: usize) -> Result<(), Errno> {
         // SAFETY: the kernel looks at the memory itself, and changes nothing.
         let result =
             unsafe { libc::syscall(libc::SYS_rt_sigprocmask, NO_SUCH_WAY, at, 0_usize, MASK) };
-        if done(result) == Err(Errno::FAULT) {
+        if is_fault(result) {
             return Err(Errno::FAULT);
         }
     }
     Ok(())
+}
+
+/// Whether a system call has found no memory where it was to look.
+fn is_fault(result: libc::c_long) -> bool {
+    result < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
 }
 
 /// As `check_readable`, for memory that is about to be written: getrandom(2) writes a byte of each page before.
@@ -180,7 +184,7 @@ fn check_writable(start: *mut c_void, len: usize) -> Result<(), Errno> {
         // SAFETY: a byte of the caller's memory, if there is any; its content is about to be replaced.
         let result =
             unsafe { libc::syscall(libc::SYS_getrandom, at, 1_usize, libc::GRND_NONBLOCK) };
-        if done(result) == Err(Errno::FAULT) {
+        if is_fault(result) {
             return Err(Errno::FAULT);
         }
     }

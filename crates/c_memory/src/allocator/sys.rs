@@ -1,4 +1,4 @@
-//! The allocator of everything in this library (`memory.rs`).
+//! The allocator of everything in whatever links this crate.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout};

@@ -1,4 +1,4 @@
-//! The library's own memory, from the system and not from libc's malloc: a handler of a signal that came while its thread was in
+//! The preloaded library's own memory, from the system and not from libc's malloc: a handler of a signal that came while its thread was in
 //! malloc may make calls of this library, and must not wait for malloc's lock (signal-safety(7)).
 //!
 //! Pieces of a power of two up to [`LARGEST`] are cut off blocks of [`BLOCK`] bytes and used again; what is larger is mapped by

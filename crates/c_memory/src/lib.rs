@@ -1,6 +1,10 @@
 //! Memory that the caller of a C function vouches for: buffers, arrays of iovecs and messages, and places for results. What
-//! the kernel would look at before it acts is looked at here too, and EFAULT said of it.
+//! the kernel would look at before it acts is looked at here too, and EFAULT said of it. The preloaded library's own memory comes
+//! from `allocator`, which whatever links this crate allocates with.
+//!
+//! Read first: what POSIX demands of a caller's pointers; signal-safety(7). Nothing here decides what a call does.
 
+pub mod allocator;
 mod sys;
 
 use std::ffi::c_void;
