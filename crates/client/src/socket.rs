@@ -179,8 +179,9 @@ impl SocketCore {
         self.session.living(self.id.core())
     }
 
-    /// A call found nothing to do: now and then look whether that is because the engine is gone.
-    pub(crate) fn on_idle_call(&self) {
+    /// A call found nothing to do: an engine inside the program takes what has come, and now and then this looks whether
+    /// that is because the engine is gone.
+    pub fn on_idle_call(&self) {
         let all = self.session.attached();
         if let Some(attachment) = all.and_then(|all| all.to_core(self.id.core())) {
             self.session.on_idle_call(attachment);

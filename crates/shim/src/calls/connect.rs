@@ -209,6 +209,9 @@ fn disconnect(fd: RawFd, socket: &Socket, stream: &Stream) -> Switched<i32> {
 
 /// Another connect on a socket that an engine serves.
 fn again(fd: RawFd, socket: &Socket, stream: &Stream) -> Result<i32, Errno> {
+    if stream.phase() == Phase::Connecting {
+        stream.on_idle_look();
+    }
     match stream.phase() {
         Phase::Listening => Err(Errno::ISCONN),
         Phase::Connecting if stream.holds_syn() => Err(Errno::ISCONN),

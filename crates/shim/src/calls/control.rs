@@ -82,8 +82,17 @@ pub fn ioctl(fd: RawFd, request: u64) -> Switched<i32> {
         let listening = stream.phase() == Phase::Listening;
         let bytes = match request {
             // FIONREAD and SIOCINQ are one number, as are TIOCOUTQ and SIOCOUTQ.
-            libc::FIONREAD => stream.queued_bytes(),
-            libc::TIOCOUTQ => stream.unacknowledged_now(),
+            libc::FIONREAD => match stream.queued_bytes() {
+                0 => {
+                    stream.on_idle_look();
+                    stream.queued_bytes()
+                }
+                there => there,
+            },
+            libc::TIOCOUTQ => {
+                stream.on_idle_look();
+                stream.unacknowledged_now()
+            }
             SIOCOUTQNSD => usize::try_from(stream.figures()?.notsent_bytes).unwrap_or(usize::MAX),
             SIOCATMARK => return Ok(Some(i32::from(stream.is_at_mark()))),
             _ => return Ok(None),

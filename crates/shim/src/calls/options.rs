@@ -252,6 +252,9 @@ fn ask_value(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
         let stream = call.stream();
         Ok(match (level, name) {
             (libc::SOL_SOCKET, libc::SO_ERROR) => {
+                if stream.phase() == Phase::Connecting {
+                    stream.on_idle_look();
+                }
                 let error = stream.take_error().map_or(0, Errno::raw_os_error);
                 Some(error.to_ne_bytes().to_vec())
             }

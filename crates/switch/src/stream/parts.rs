@@ -154,6 +154,11 @@ impl Stream {
         all.fold(0, u32::wrapping_add)
     }
 
+    /// A look has found nothing: a program that looks again and again without ever waiting runs an engine inside it, too.
+    pub fn on_idle_look(&self) {
+        self.living().for_each(|one| one.core().on_idle_call());
+    }
+
     /// A descriptor of it is about to leave in a message.
     pub fn share(&self) {
         self.parts().for_each(Socket::share);

@@ -153,6 +153,48 @@ while s.recv_into(buffer):
     pass
 "#;
 
+/// Sends to itself, and never waits: the median of how many looks it takes until something is there, for each way of looking.
+const LOOKER: &str = r#"
+import array, fcntl, socket, statistics, sys, termios, time
+own = sys.argv[1]
+
+def peeks(end):
+    try:
+        return bool(end.recv(1, socket.MSG_PEEK))
+    except BlockingIOError:
+        return False
+
+def asks(end):
+    bytes_there = array.array("i", [0])
+    fcntl.ioctl(end, termios.FIONREAD, bytes_there)
+    return bytes_there[0] > 0
+
+def pair(kind):
+    receiver = socket.socket(socket.AF_INET, kind)
+    receiver.bind((own, 0))
+    if kind == socket.SOCK_STREAM:
+        receiver.listen()
+    sender = socket.socket(socket.AF_INET, kind)
+    sender.connect(receiver.getsockname())
+    if kind == socket.SOCK_STREAM:
+        receiver = receiver.accept()[0]
+    receiver.setblocking(False)
+    return sender, receiver
+
+for kind in socket.SOCK_DGRAM, socket.SOCK_STREAM:
+    for way in peeks, asks:
+        sender, receiver = pair(kind)
+        counts = []
+        for _ in range(50):
+            sender.send(b"x")
+            looks, end = 1, time.monotonic() + 5
+            while not way(receiver) and time.monotonic() < end:
+                looks += 1
+            counts.append(looks)
+            receiver.recv(1)
+        print(kind.name, way.__name__, int(statistics.median(counts)))
+"#;
+
 fn laboratory(test: &str) -> Option<Lab> {
     let name = format!("inline-{test}");
     world::can_run(&name, &["python3"])
@@ -289,6 +331,22 @@ fn a_thread_that_waits_in_recv_has_bytes_copied_once() {
         (0.9..1.8).contains(&fewest)
     });
     assert!(all.is_ok(), "copies of a byte: {fewest} at best");
+}
+
+/// What a program sends to itself is there at the next look, as over the kernel; the helper thread comes by each few milliseconds only.
+#[test]
+fn a_program_that_looks_and_never_waits_is_served_by_its_looks() {
+    const LOOKS: u64 = 2;
+    let Some(lab) = laboratory("looks") else {
+        return;
+    };
+    let done = run(&lab, 60, &["python3", "-c", LOOKER, "10.77.0.60"]);
+    assert_eq!(done.status.code(), Some(0), "{}", done.stderr);
+    assert_eq!(done.stdout.lines().count(), 4, "{}", done.stdout);
+    for line in done.stdout.lines() {
+        let looks = line.rsplit(' ').next().and_then(|last| last.parse().ok());
+        assert!(looks.is_some_and(|looks: u64| looks <= LOOKS), "{line}");
+    }
 }
 
 #[test]

@@ -55,7 +55,12 @@ pub fn ioctl(fd: RawFd, request: u64) -> Switched<i32> {
                 Device::Kernel | Device::Loopback(_) | Device::Any => None,
             };
             let turn = served.socket.receive_count();
-            match served.stream.next_datagram_bytes((first, turn))? {
+            let mut next = served.stream.next_datagram_bytes((first, turn))?;
+            if next.is_none() {
+                served.stream.on_idle_look();
+                next = served.stream.next_datagram_bytes((first, turn))?;
+            }
+            match next {
                 Some((bytes, place)) => {
                     looked_at.store(Device::Engine(place));
                     bytes

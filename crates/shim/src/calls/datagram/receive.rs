@@ -3,6 +3,7 @@
 //! call has looked at (MSG_PEEK, FIONREAD) the next one takes.
 
 use std::io::IoSliceMut;
+use std::mem;
 use std::os::fd::RawFd;
 
 use client::address::{self, Name};
@@ -38,6 +39,8 @@ pub struct Receiving {
     flags: i32,
     deadline: Option<Deadline>,
     kernel_asked: bool,
+    /// It found nothing, and the engine's side was asked for what has come meanwhile.
+    has_looked_again: bool,
 }
 
 impl Receiving {
@@ -50,6 +53,7 @@ impl Receiving {
             flags,
             deadline: None,
             kernel_asked: false,
+            has_looked_again: false,
         })
     }
 
@@ -101,6 +105,12 @@ impl Receiving {
                 && (self.flags & libc::MSG_DONTWAIT != 0
                     || served.socket.is_nonblocking(served.fd)?)
             {
+                if !mem::replace(&mut self.has_looked_again, true) {
+                    served.stream.on_idle_look();
+                    if served.stream.rx_events() != heard || served.stream.has_error() {
+                        continue;
+                    }
+                }
                 return Err(Errno::AGAIN);
             }
             // Before each sleep: the backing socket of one that is shut down is readable for ever.
