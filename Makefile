@@ -29,7 +29,7 @@ help:
 	@echo 'make long    what takes minutes: slow packet scripts, 20,000 bad paths, ten kills of a 10 GiB transfer,'
 	@echo '             bad days in random order under load (SHUNT_SEED, SHUNT_ROUNDS), an engine that ends at every store'
 	@echo 'make fuzz-long  the bodies of the fuzz targets for MINUTES (30) on damaged seeds; how many inputs, how many faults'
-	@echo 'make sanitize  unit tests under AddressSanitizer and Miri, with the nightly compiler (skipped without it)'
+	@echo 'make sanitize  unit tests under AddressSanitizer, ThreadSanitizer and Miri, with the nightly compiler (skipped without it)'
 	@echo 'make coverage  line coverage of wire, tcp and stack'
 	@echo 'make ray     a sweep of the simulator on a local Ray cluster (skipped without Ray)'
 	@echo 'make dpdk    lints and tests of the driver for DPDK (skipped without libdpdk)'

@@ -15,7 +15,7 @@ from world import ENGINE, NAME, PEER, Failure, end
 AFTERMATH_S = 20
 SETUP_S = 1
 # What does not go on with the next engine (docs/reliability.md).
-ENGINE_ENDS = frozenset({"sendfile", "setup"})
+ENGINE_ENDS = frozenset({"setup"})
 
 
 @dataclass

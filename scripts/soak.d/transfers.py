@@ -63,7 +63,7 @@ def kinds():
              lambda world, name, out: world.on_shunt(["python3", "-c", PUT, str(world.folder / name), PEER, name, out]), sink),
         Kind("nginx to the peer's curl", "b",
              lambda world, name, out: ["curl", "-sS", "-f", "-o", out, f"http://{ENGINE}:8080/{name}"],
-             frozenset({"nginx-a", "sendfile"}), True),
+             frozenset({"nginx-a"}), True),
         Kind("redis with the peer's redis-cli", "b",
              lambda world, name, out: ["sh", "-c", REDIS, "sh", ENGINE, name, str(world.folder / name), out],
              # It makes two connections, the second some time later.

@@ -9,12 +9,14 @@ mod program;
 pub use program::{Channel, Program, Socket, kernel_socket, kernel_socket_on};
 
 use crate::config::{Address, Config, Limits};
-use crate::core::EngineCore;
+use crate::core::{EngineCore, sessions};
 use core::net::Ipv4Addr;
 use hostif::{Layout, RingEntries};
 use nic::Driver;
 use nic::wire::{self, WireEnd};
+use rustix::fd::AsFd as _;
 use stack::FastOpenModes;
+use std::sync::Arc;
 use tcp::{Duration, Instant};
 
 /// The two engines' addresses.
@@ -74,6 +76,8 @@ pub enum Act {
     Serve,
     /// What came over the control channel of a slot.
     Control(usize),
+    /// Who waits at the control socket that its keeper holds.
+    Accept,
 }
 
 impl Act {
@@ -83,6 +87,7 @@ impl Act {
             Self::Poll => return core.poll(now, None),
             Self::Serve => serve(core, now),
             Self::Control(slot) => core.handle_control(now, slot),
+            Self::Accept => accept_all(core),
         }
         0
     }
@@ -208,6 +213,14 @@ impl Wired {
 pub(crate) fn user() -> std::sync::Arc<crate::programs::users::User> {
     let users = crate::programs::users::Users::direct();
     users.user(1_000).expect("no thread is needed")
+}
+
+fn accept_all(core: &mut EngineCore) {
+    let kept = core.config.kept.as_ref();
+    let listener = Arc::clone(&kept.expect("a core with a keeper").listener);
+    while let Ok(Some(control)) = sessions::accept(listener.as_fd()) {
+        core.accept_session(control);
+    }
 }
 
 /// See [`Wired::serve`].

@@ -13,7 +13,7 @@ use crate::sockets::rows::{Kind, Marks};
 use crate::sockets::{Identity, Sockets};
 use hostif::SocketId;
 use hostif::control::{Adopted, Reply};
-use hostif::id::{IdMap, IdSet};
+use hostif::id::IdMap;
 use rustix::event::epoll;
 use rustix::fd::{AsRawFd as _, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -31,8 +31,16 @@ const LAST_PAUSE: Duration = Duration::from_ms(128);
 /// How long a socket without a session lives where the system does not tell of its descriptors.
 const BLIND: Duration = Duration::from_secs(5);
 
-/// `None` until the sockets of a batch are entered; then what holds the ports of its connections, by [`SocketId::to_bits`].
-type Entered = Option<IdMap<u64, ProgramFd>>;
+/// What became of a batch's sockets.
+#[derive(Default)]
+struct Entered {
+    /// They are in the set, as far as they can be.
+    is_done: bool,
+    /// The engine's duplicates, which their rows name until they are closed.
+    backings: Vec<(SocketId, ProgramFd)>,
+    /// What holds the ports of connections, by [`SocketId::to_bits`].
+    ports: IdMap<u64, ProgramFd>,
+}
 
 /// Sockets that lost their last session at the same time.
 struct OrphanBatch {
@@ -101,8 +109,9 @@ impl Orphans {
         }
         sockets.set_mark(row, Marks::SHARED, true);
         if is_orphan {
+            // In this order: where it is an orphan still, whoever goes on enters it once more.
+            sockets.set_backing(row, backing);
             sockets.set_mark(row, Marks::ORPHAN, false);
-            sockets.keep_backing(row, Some(backing));
             self.forget_orphan(id);
         }
         let adopted = Adopted {
@@ -113,33 +122,29 @@ impl Orphans {
         Ok((Reply::Adopted(adopted), Vec::new()))
     }
 
-    /// No session holds these any more. Returns those that are to be closed; the others may have descriptors somewhere.
+    /// No session holds these any more, or the last one is about to let go of them. Returns those that are to be closed; the others may have
+    /// descriptors somewhere.
     #[must_use]
-    pub(crate) fn begin(
-        &mut self,
-        now: Instant,
-        sockets: &mut Sockets,
-        rows: Vec<u32>,
-    ) -> Vec<u32> {
+    pub(crate) fn begin(&mut self, now: Instant, sockets: &mut Sockets, rows: &[u32]) -> Vec<u32> {
         if hostif::host_hooks::is_inline() {
             // The descriptors are open in this very process, whose end closes them.
-            return rows;
+            return rows.to_vec();
         }
         if rows.is_empty() {
-            return rows;
+            return Vec::new();
         }
         // While their backing sockets can still be asked.
         sockets.read_identities();
         let mut room = ORPHANS_MAX.saturating_sub(self.count());
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map(hostif::host_hooks::relocate_fd);
         let (mut entries, mut closed) = (Vec::new(), Vec::new());
-        for row in rows {
-            let backing = sockets.take_backing(row);
+        for &row in rows {
+            let backing = sockets.companion(row).backing.take();
             match (&set, backing, sockets.id(row)) {
-                (Ok(set), Some(backing), Some(id)) if room > 0 => {
+                (Ok(_), Some(backing), Some(id)) if room > 0 => {
                     room -= 1;
                     let is_held = held_ports::is_to_be_held(sockets, row);
-                    sockets.make_orphan(row, set);
+                    sockets.set_mark(row, Marks::ORPHAN, true);
                     entries.push((id, backing, is_held));
                 }
                 (_, backing, _) => {
@@ -148,10 +153,17 @@ impl Orphans {
                 }
             }
         }
-        let (Ok(set), Some((_, first, _))) = (set, entries.first()) else {
-            return closed;
+        if let Ok(set) = set {
+            self.enter(now, set, entries);
+        }
+        closed
+    }
+
+    fn enter(&mut self, now: Instant, set: OwnedFd, entries: Vec<(SocketId, ProgramFd, bool)>) {
+        let Some((_, first, _)) = entries.first() else {
+            return;
         };
-        let (set, entered) = (Arc::new(set), Arc::default());
+        let (set, entered) = (Arc::new(set), Arc::<Mutex<Entered>>::default());
         let user = Arc::clone(first.user());
         self.batches.push(OrphanBatch {
             set: Arc::clone(&set),
@@ -164,40 +176,57 @@ impl Orphans {
         // To enter what is in somebody's set already takes a lock of the whole system, which may be kept.
         user.run(move || {
             let mut ports = IdMap::default();
-            for (id, backing, is_held) in &entries {
+            let mut backings = Vec::new();
+            for (id, backing, is_held) in entries {
                 // Before the engine's duplicate closes, which may be the last.
-                if *is_held && let Ok(socket) = held_ports::beside(backing) {
+                if is_held && let Ok(socket) = held_ports::beside(&backing) {
                     ports.insert(id.to_bits(), backing.user().keep(socket));
                 }
                 let data = epoll::EventData::new_u64(id.to_bits());
                 // Without an entry it counts as closed.
-                let _ = epoll::add(&*set, &**backing, data, epoll::EventFlags::empty());
+                let _ = epoll::add(&*set, &*backing, data, epoll::EventFlags::empty());
+                backings.push((id, backing));
             }
-            *lock(&entered) = Some(ports);
-            for (_, backing, _) in entries {
-                backing.close_here();
-            }
+            *lock(&entered) = Entered {
+                is_done: true,
+                backings,
+                ports,
+            };
         });
-        closed
     }
 
-    /// After a restart: sockets that were without a session, with the sets that show their descriptors.
+    /// After a restart: sockets that were without a session, with the sets that show their descriptors. Those that were not entered yet have
+    /// their backing sockets.
     pub(crate) fn resume(&mut self, now: Instant, sockets: &mut Sockets) {
         let orphans = (0..sockets.used()).filter(|row| sockets.has(*row, Marks::ORPHAN));
         let orphans = orphans.filter(|row| sockets.row(*row).kind != Kind::Free);
+        let (again, orphans): (Vec<_>, Vec<_>) = orphans.partition(|row| sockets.has_backing(*row));
         let mut sets: BTreeMap<Option<RawFd>, Vec<SocketId>> = BTreeMap::new();
         for row in orphans {
             let set = sockets.row(row).backing.number();
             sets.entry(set).or_default().extend(sockets.id(row));
         }
-        for (set, ids) in sets {
+        let closed = self.begin(now, sockets, &again);
+        let closed = closed.into_iter().filter_map(|row| sockets.id(row));
+        sets.entry(None).or_default().extend(closed);
+        for (set, ids) in sets.into_iter().filter(|(_, ids)| !ids.is_empty()) {
             // Without the set nobody knows of a descriptor: an empty one says that all are closed.
             let set = set
                 .and_then(crate::state::take)
                 .or_else(|| epoll::create(epoll::CreateFlags::CLOEXEC).ok());
+            let shown = set.as_ref().and_then(entries_of).into_iter().flatten();
+            for (id, inode) in shown {
+                if let Some(id) = ids.iter().find(|one| one.to_bits() == id) {
+                    sockets.know_orphan(*id, inode);
+                }
+            }
+            let entered = Entered {
+                is_done: true,
+                ..Entered::default()
+            };
             self.batches.extend(set.map(|set| OrphanBatch {
                 set: Arc::new(set),
-                entered: Arc::new(Mutex::new(Some(IdMap::default()))),
+                entered: Arc::new(Mutex::new(entered)),
                 sockets: ids,
                 since: now,
                 next_look: now,
@@ -234,21 +263,29 @@ impl Orphans {
             batch.pause = (batch.pause + batch.pause).min(LAST_PAUSE);
             // The user's thread may be kept for as long as its programs like: it is looked at no more often for that.
             let mut entered = lock(&batch.entered);
-            let Some(ports) = &mut *entered else {
+            if !entered.is_done {
                 continue;
-            };
+            }
+            for (id, backing) in entered.backings.drain(..) {
+                let row = sockets.row_of(id.to_bits());
+                if let Some(row) = row.filter(|row| sockets.has(*row, Marks::ORPHAN)) {
+                    sockets.show_orphan(row, &batch.set);
+                }
+                // A row names what is open: it is closed after that.
+                drop(backing);
+            }
             let open = entries_of(&batch.set).unwrap_or_else(|| {
                 let is_over = now >= batch.since + BLIND;
                 let all = batch.sockets.iter().filter(|_| !is_over);
-                all.map(|id| id.to_bits()).collect()
+                all.map(|id| (id.to_bits(), 0)).collect()
             });
             batch.sockets.retain(|id| {
-                if open.contains(&id.to_bits()) {
+                if open.contains_key(&id.to_bits()) {
                     return true;
                 }
                 if let Some(row) = sockets.row_of(id.to_bits()) {
                     sockets.end_orphan(row);
-                    closed.push((row, ports.remove(&id.to_bits())));
+                    closed.push((row, entered.ports.remove(&id.to_bits())));
                 }
                 false
             });
@@ -281,9 +318,9 @@ impl Orphans {
     fn forget_orphan(&mut self, id: SocketId) {
         for batch in &mut self.batches {
             batch.sockets.retain(|one| *one != id);
-            if let Some(ports) = &mut *lock(&batch.entered) {
-                ports.remove(&id.to_bits());
-            }
+            let mut entered = lock(&batch.entered);
+            entered.ports.remove(&id.to_bits());
+            entered.backings.retain(|(one, _)| *one != id);
         }
         self.batches.retain(|batch| !batch.sockets.is_empty());
     }
@@ -294,20 +331,23 @@ fn lock(entered: &Mutex<Entered>) -> std::sync::MutexGuard<'_, Entered> {
     entered.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The data of the entries of an epoll set of this process; `None`: the system does not say.
-fn entries_of(set: &OwnedFd) -> Option<IdSet<u64>> {
+/// The data of the entries of an epoll set of this process, and the inode of each; `None`: the system does not say.
+fn entries_of(set: &OwnedFd) -> Option<IdMap<u64, u64>> {
     let path = format!("/proc/self/fdinfo/{}", set.as_raw_fd());
     let text = std::fs::read_to_string(path).ok()?;
     Some(parse(&text))
 }
 
 /// Lines like `tfd:        5 events:       19 data:         2a00000007  pos:0 ino:1f sdev:8`.
-fn parse(text: &str) -> IdSet<u64> {
+fn parse(text: &str) -> IdMap<u64, u64> {
     let entries = text.lines().filter(|line| line.starts_with("tfd:"));
     let data = entries.filter_map(|line| {
         let mut words = line.split_whitespace();
         words.find(|word| *word == "data:")?;
-        u64::from_str_radix(words.next()?, 16).ok()
+        let data = words.next()?;
+        let inode = words.find_map(|word| word.strip_prefix("ino:"))?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        Some((number(data)?, number(inode)?))
     });
     data.collect()
 }
@@ -321,12 +361,9 @@ mod tests {
         let text = "pos:\t0\nflags:\t02000002\nmnt_id:\t15\nino:\t42\n\
                     tfd:        5 events:       19 data:         2a00000007  pos:0 ino:1f sdev:8\n\
                     tfd:       11 events:        0 data:                 9  pos:0 ino:2f sdev:8\n";
-        let read: Vec<u64> = {
-            let mut read: Vec<u64> = parse(text).into_iter().collect();
-            read.sort_unstable();
-            read
-        };
-        assert_eq!(read, [9, 0x2a_0000_0007]);
+        let mut read: Vec<(u64, u64)> = parse(text).into_iter().collect();
+        read.sort_unstable();
+        assert_eq!(read, [(9, 0x2f), (0x2a_0000_0007, 0x1f)]);
     }
 
     #[test]
@@ -342,7 +379,7 @@ mod tests {
         epoll::add(&set, &file, data, epoll::EventFlags::empty()).unwrap();
         let elsewhere = rustix::io::fcntl_dupfd_cloexec(&file, 0).unwrap();
         drop(file);
-        assert!(entries_of(&set).unwrap().contains(&7));
+        assert!(entries_of(&set).unwrap().contains_key(&7));
         drop(elsewhere);
         assert!(entries_of(&set).unwrap().is_empty());
     }

@@ -305,12 +305,19 @@ impl<T: Descriptor> Consumer<T> {
     /// As `pop`, for a ring whose producing process is gone: skips positions that were reserved and
     /// never filled.
     pub fn pop_final(&mut self) -> Result<Option<T>, Corrupt> {
+        let taken = self.read_final();
+        self.release();
+        taken
+    }
+
+    /// As `read`, for such a ring.
+    pub fn read_final(&mut self) -> Result<Option<T>, Corrupt> {
         let end = self.head.wrapping_add(self.shape.capacity);
         let mut position = self.head;
         while position != end {
             if matches!(self.look(position), RingSlot::Ready) {
                 self.head = position;
-                return self.take().map(Some);
+                return self.copy().map(Some);
             }
             position = position.wrapping_add(1);
         }

@@ -133,6 +133,12 @@ impl ByteChannels {
         sum
     }
 
+    /// Memory that is there.
+    #[cfg(test)]
+    pub(crate) fn region_count(&self) -> usize {
+        self.regions.len()
+    }
+
     /// Whether notes wait for space on the wire.
     pub fn has_backlog(&self) -> bool {
         !self.unsent.is_empty()

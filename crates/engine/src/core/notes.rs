@@ -91,15 +91,15 @@ impl EngineCore {
         self.drain_notes(now, slot);
         // One ringful: a program that only closed its channel may go on filling it.
         for _ in 0..self.config.limits.region.ring_entries.send {
-            let Some(Ok(Some(note))) = self
-                .programs
-                .rings_of(slot)
-                .map(|rings| rings.written.pop_final())
-            else {
+            let rings = self.programs.rings_of(slot);
+            let Some(Ok(Some(note))) = rings.map(|rings| rings.written.read_final()) else {
                 return;
             };
             if self.handle_written(now, slot, &note) == Noted::Impossible {
                 return;
+            }
+            if let Some(rings) = self.programs.rings_of(slot) {
+                rings.written.release();
             }
         }
     }

@@ -141,7 +141,7 @@ impl EngineCore {
         }
     }
 
-    /// A connection is its program's until it is closed: what was written before leaves first.
+    /// A socket is its program's until it is closed: what was written before leaves first, and a descriptor may be open elsewhere.
     fn undo_close(&mut self, slot: usize, id: SocketId) {
         let sockets = &self.layer.sockets;
         let Some(row) = sockets.row_of(id.to_bits()) else {
@@ -149,7 +149,7 @@ impl EngineCore {
         };
         let is_held = !sockets.holders(row).is_empty() || sockets.has(row, Marks::ORPHAN);
         let connection = sockets.row(row).connection();
-        if !is_held && connection.is_some_and(|one| self.layer.stack.is_owned(one)) {
+        if !is_held && connection.is_none_or(|one| self.layer.stack.is_owned(one)) {
             self.layer.sockets.hold(row, slot);
         }
     }

@@ -69,29 +69,32 @@ impl EngineCore {
 
     /// The process is gone: what it had put into the rings still counts.
     pub(crate) fn drain_rings_finally(&mut self, now: Instant, slot: usize) {
-        // One ringful each: a program that only closed its channel may go on filling them.
+        // One ringful each: a program that only closed its channel may go on filling them. Each slot is given back when what was in it is
+        // done: the engine that goes on after a crash reads it again.
         let entries = self.config.limits.region.ring_entries;
         for _ in 0..entries.command {
-            let Some(Ok(Some(command))) = self
-                .programs
-                .rings_of(slot)
-                .map(|rings| rings.commands.pop_final())
-            else {
+            let rings = self.programs.rings_of(slot);
+            let Some(Ok(Some(command))) = rings.map(|rings| rings.commands.read_final()) else {
                 break;
             };
+            self.programs.begin_command(slot);
             self.handle_command(now, slot, command);
+            self.programs.end_command(slot);
+            if let Some(rings) = self.programs.rings_of(slot) {
+                rings.commands.release();
+            }
         }
         self.drain_written_finally(now, slot);
         for _ in 0..entries.receive {
-            let Some(Ok(Some(consumed))) = self
-                .programs
-                .rings_of(slot)
-                .map(|rings| rings.consumed.pop_final())
-            else {
+            let rings = self.programs.rings_of(slot);
+            let Some(Ok(Some(consumed))) = rings.map(|rings| rings.consumed.read_final()) else {
                 break;
             };
             if !self.handle_consumed(now, slot, &consumed) {
                 return;
+            }
+            if let Some(rings) = self.programs.rings_of(slot) {
+                rings.consumed.release();
             }
         }
     }

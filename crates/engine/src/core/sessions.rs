@@ -2,7 +2,7 @@
 
 use super::EngineCore;
 use crate::programs::session::Rings;
-use crate::programs::users::Finished;
+use crate::programs::users::{Finished, ProgramFd};
 use crate::programs::{Answered, Refusal, refuse};
 use crate::shards::Message;
 use crate::sockets::rows::Marks;
@@ -25,39 +25,55 @@ impl EngineCore {
     }
 
     pub(super) fn welcome(&mut self, slot: usize, version: u16, pid: u32) -> Answered {
-        let session = self.programs.answered(slot)?;
-        if session.rings.is_some() {
-            return refuse(Errno::ISCONN, "this program is attached already");
-        }
-        let number = self.layer.sockets.regions.next_number();
-        let region = Region::create(self.config.limits.region, number, session.number)
-            .map_err(|error| (Errno::NOMEM, error.to_string()))?;
         let system = |errno: Errno| (errno, format!("cannot make doorbells: {errno}"));
+        let lost = || (Errno::NOMEM, "the program's memory is lost".to_owned());
         let doorbell::DoorbellPair { tx, rx } = doorbell::between().map_err(system)?;
-        let engine_bell = host_hooks::relocate_fd(doorbell::create().map_err(system)?);
-        // Before the program has it, which could have it watched otherwise: see `users`.
-        self.programs
-            .watch_bell(slot, engine_bell.as_fd())
-            .map_err(system)?;
-        let file = region.file();
-        let duplicate = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(system);
-        let descriptors = vec![duplicate(file)?, rx, duplicate(engine_bell.as_fd())?];
         let session = self.programs.answered(slot)?;
-        let user = Arc::clone(&session.user);
-        let (program_bell, engine_bell) = (
-            user.keep(host_hooks::relocate_fd(tx)),
-            user.keep(engine_bell),
-        );
-        session.rings = Some(Rings::new(&region, program_bell, engine_bell));
-        // A forked child speaks over a channel that its parent made: only it knows its own number.
-        session.pid = i32::try_from(pid).unwrap_or(session.pid);
+        let program_bell = session.user.keep(host_hooks::relocate_fd(tx));
+        if session.rings.is_some() {
+            // The engine before made them, and ended before the program had them.
+            self.programs.exchange_bell(slot, program_bell);
+        } else {
+            self.make_rings(slot, program_bell, pid)?;
+        }
+        let session = self.programs.answered(slot)?;
+        let rings = session.rings.as_ref().ok_or_else(lost)?;
+        let region = self.layer.sockets.regions.find(rings.region);
+        let region = region.ok_or_else(lost)?;
+        let duplicate = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(system);
+        let engine_bell = rings.engine_bell.as_fd();
+        let descriptors = vec![duplicate(region.file())?, rx, duplicate(engine_bell)?];
         let welcome = Welcome {
             version,
             core: self.shard.core,
             steering: self.shard.steering,
             session: session.number,
-            region: number,
+            region: region.id(),
         };
+        Ok((Reply::Welcome(welcome), descriptors))
+    }
+
+    fn make_rings(
+        &mut self,
+        slot: usize,
+        program_bell: ProgramFd,
+        pid: u32,
+    ) -> Result<(), Refusal> {
+        let system = |errno: Errno| (errno, format!("cannot make doorbells: {errno}"));
+        let session = self.programs.answered(slot)?;
+        let number = self.layer.sockets.regions.next_number();
+        let region = Region::create(self.config.limits.region, number, session.number)
+            .map_err(|error| (Errno::NOMEM, error.to_string()))?;
+        let engine_bell = host_hooks::relocate_fd(doorbell::create().map_err(system)?);
+        // Before the program has it, which could have it watched otherwise: see `users`.
+        self.programs
+            .watch_bell(slot, engine_bell.as_fd())
+            .map_err(system)?;
+        let session = self.programs.answered(slot)?;
+        let user = Arc::clone(&session.user);
+        session.rings = Some(Rings::new(&region, program_bell, user.keep(engine_bell)));
+        // A forked child speaks over a channel that its parent made: only it knows its own number.
+        session.pid = i32::try_from(pid).unwrap_or(session.pid);
         if self.layer.sockets.regions.insert(region, user).is_none() {
             session.rings = None;
             return refuse(Errno::NOMEM, "this engine has too many regions of programs");
@@ -67,7 +83,7 @@ impl EngineCore {
         self.programs.wake(now, slot);
         // What a child was to hear of before it said hello.
         self.programs.tell(slot, |_| {});
-        Ok((Reply::Welcome(welcome), descriptors))
+        Ok(())
     }
 
     /// Makes a control channel to another core for the program.
@@ -114,22 +130,37 @@ impl EngineCore {
         // Whoever breaks the protocol has nothing left, whatever descriptors it keeps.
         let is_faulty = session.is_faulty;
         self.layer.link.captures.end(number);
-        let mut unheld = Vec::new();
+        let mut last = Vec::new();
         for row in held {
             self.layer.release_locks(row, number);
-            self.release_hold(now, slot, row, None);
-            if !self.layer.sockets.holders(row).is_empty() {
-                self.layer.sockets.set_mark(row, Marks::SHARED, true);
-            } else if is_faulty {
-                self.layer.close(now, row);
+            if self.layer.sockets.holders(row) == [slot] {
+                last.push(row);
             } else {
-                unheld.push(row);
+                self.layer.sockets.set_mark(row, Marks::SHARED, true);
+                self.release_hold(now, slot, row, None);
             }
+        }
+        // They are orphans before nobody holds them: an engine that goes on in between closes what nobody holds.
+        let sockets = &mut self.layer.sockets;
+        let fresh = last.iter().copied();
+        let fresh: Vec<u32> = fresh
+            .filter(|row| !sockets.has(*row, Marks::ORPHAN))
+            .collect();
+        let closed = match is_faulty {
+            true => fresh,
+            false => self.layer.orphans.begin(now, sockets, &fresh),
+        };
+        for row in last {
+            self.release_hold(now, slot, row, None);
         }
         if let Some(region) = self.programs.remove(slot) {
             self.layer.sockets.regions.end_session(region);
         }
-        self.layer.let_orphan(now, unheld);
+        self.layer.close_all(now, closed);
+        let layer = &mut self.layer;
+        layer
+            .byte_channels
+            .forget_regions(&layer.sockets, &mut layer.link);
     }
 
     /// Acts on what users' threads have finished.

@@ -4,6 +4,7 @@
 //! Nothing here reads a mapping; what does not fit a frame's two spans is read into the window, where
 //! the program has left free space for it.
 
+use super::extents::{ExtentRows, SocketUse};
 use super::sys::{self, Mapping};
 use crate::programs::users::ProgramFd;
 use hostif::Window;
@@ -32,6 +33,8 @@ struct Extent {
     offset: u64,
     piece: Arc<Piece>,
     file: Arc<SourceFile>,
+    /// Where in the rows it is.
+    place: u32,
 }
 
 /// A file that a program has shared, and the pieces of it that stay mapped.
@@ -132,7 +135,8 @@ impl FileRanges {
     /// the file from `offset` on. Returns how far they could be mapped.
     pub fn add(
         &mut self,
-        tickets: &Tickets,
+        (tickets, rows): (&Tickets, &mut ExtentRows),
+        of: SocketUse,
         file: &Arc<SourceFile>,
         mut offset: u64,
         mut start: u64,
@@ -149,6 +153,7 @@ impl FileRanges {
                     if last.end == start && last.offset + (last.end - last.start) == offset =>
                 {
                     last.end += len;
+                    rows.extend(last.place, last.end);
                     (start, offset) = (start + len, offset + len);
                     continue;
                 }
@@ -161,12 +166,16 @@ impl FileRanges {
             if self.extents.len() == EXTENTS_MAX {
                 return start;
             }
+            let Some(place) = rows.put(of, file.file(), (start, start + len), offset) else {
+                return start;
+            };
             self.extents.push_back(Extent {
                 start,
                 end: start + len,
                 offset,
                 file: Arc::clone(file),
                 piece,
+                place,
             });
             (start, offset) = (start + len, offset + len);
         }
@@ -174,13 +183,13 @@ impl FileRanges {
     }
 
     /// The peer has everything up to `acknowledged`.
-    pub fn release(&mut self, acknowledged: u64) {
-        while self
+    pub fn release(&mut self, rows: &mut ExtentRows, acknowledged: u64) {
+        while let Some(extent) = self
             .extents
-            .front()
-            .is_some_and(|extent| extent.end <= acknowledged)
+            .pop_front_if(|extent| extent.end <= acknowledged)
         {
-            self.extents.pop_front();
+            // Before its file may be closed: a row names one that is open.
+            rows.remove(extent.place);
         }
     }
 
@@ -222,7 +231,7 @@ impl FileRanges {
             let (from, to) = (extent.start.max(offset), extent.end.min(end));
             from >= to
                 || read(
-                    &extent.file,
+                    extent.file.file(),
                     extent.offset + (from - extent.start),
                     window,
                     from,
@@ -234,9 +243,9 @@ impl FileRanges {
 
 /// Reads the bytes of the stream from `start` to `end` from a file into the window; `false`: the file
 /// does not have them.
-pub fn read(file: &SourceFile, offset: u64, window: &Window<'_>, start: u64, end: u64) -> bool {
+pub fn read(file: &OwnedFd, offset: u64, window: &Window<'_>, start: u64, end: u64) -> bool {
     let [first, second] = window.spans(start, length(start, end));
-    let file = file.file.as_fd();
+    let file = file.as_fd();
     sys::read_exactly(file, offset, first)
         && sys::read_exactly(file, offset + first.len() as u64, second)
 }

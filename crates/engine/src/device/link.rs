@@ -2,6 +2,7 @@
 //! without a copy here, and bytes of files from where they are mapped. Replies made while frames are being received wait in [`Replies`], since the
 //! driver is busy handing them out.
 
+use super::extents::{ExtentRows, SocketUse};
 pub use super::files::SourceFile;
 use super::files::{self, FileRanges, Tickets};
 pub use super::loopback::{LOOPBACK_ADDRESSES, LOOPBACK_INDEX, Loopback};
@@ -9,6 +10,7 @@ use super::{Device, sys};
 use crate::device::capture::Captures;
 use crate::device::queues::Queues;
 use crate::stamps::Shown;
+use crate::state::rows::ExtentRow;
 use core::net::IpAddr;
 use hostif::Region;
 use hostif::stages::{Mark, mark};
@@ -45,6 +47,8 @@ pub struct Link {
     /// By socket row.
     sources: Vec<Option<Source>>,
     tickets: Tickets,
+    /// What of streams is in files, for the next engine.
+    pub(crate) extents: ExtentRows,
     /// The way back to this engine's own addresses.
     pub loopback: Loopback,
     /// Bytes of files that were read into windows.
@@ -63,7 +67,12 @@ pub struct Link {
 
 impl Link {
     /// A link over `driver` for sockets in `rows` rows.
-    pub fn new(driver: Box<dyn Driver>, rows: usize, loopback: InterfaceId) -> Self {
+    pub fn new(
+        driver: Box<dyn Driver>,
+        rows: usize,
+        loopback: InterfaceId,
+        extents: &'static mut [ExtentRow],
+    ) -> Self {
         let aligner = Aligner::new(driver.caps().align);
         Self {
             aligner,
@@ -71,6 +80,7 @@ impl Link {
             // Capacity for all, which costs no memory before it is used.
             sources: Vec::with_capacity(rows),
             tickets: Tickets::default(),
+            extents: ExtentRows::new(extents),
             loopback: Loopback::new(loopback),
             read_bytes: 0,
             unresolved: Vec::new(),
@@ -89,6 +99,9 @@ impl Link {
             self.sources.resize_with(row + 1, || None);
         }
         if let Some(slot) = self.sources.get_mut(row) {
+            if let Some(before) = slot {
+                before.files.release(&mut self.extents, u64::MAX);
+            }
             *slot = window.map(|window| Source {
                 window,
                 files: FileRanges::default(),
@@ -103,7 +116,7 @@ impl Link {
     /// [`FileTooShort`].
     pub fn add_file(
         &mut self,
-        row: u32,
+        of: SocketUse,
         file: &Arc<SourceFile>,
         offset: u64,
         start: u64,
@@ -112,15 +125,16 @@ impl Link {
         // Heads of spans are copied here where a device wants them aligned, but a mapped file is for the kernel alone.
         let caps = self.driver.caps();
         let by_address = caps.payload_by_address && caps.align <= 1;
-        let source = source(&mut self.sources, row).ok_or(FileTooShort)?;
+        let source = source(&mut self.sources, of.row).ok_or(FileTooShort)?;
         let mapped = if by_address {
-            source.files.add(&self.tickets, file, offset, start, end)
+            let tables = (&self.tickets, &mut self.extents);
+            source.files.add(tables, of, file, offset, start, end)
         } else {
             start
         };
         let is_mapped = IsMapped(!source.files.is_empty());
         if mapped < end {
-            self.read_file(row, file, offset + (mapped - start), mapped, end)?;
+            self.read_file(of.row, file, offset + (mapped - start), mapped, end)?;
         }
         Ok(is_mapped)
     }
@@ -140,7 +154,9 @@ impl Link {
         let source = source(&mut self.sources, row).ok_or(FileTooShort)?;
         let window = source.window.region.window(source.window.span);
         let window = window.ok_or(FileTooShort)?;
-        if files::read(file, offset, &window, start, end) {
+        // That the window has space for them is not known yet.
+        let fits = end - start <= u64::try_from(window.size()).unwrap_or(u64::MAX);
+        if fits && files::read(file.file(), offset, &window, start, end) {
             self.read_bytes += end - start;
             Ok(())
         } else {
@@ -153,7 +169,7 @@ impl Link {
         let Some(source) = source(&mut self.sources, row) else {
             return IsMapped(false);
         };
-        source.files.release(acknowledged);
+        source.files.release(&mut self.extents, acknowledged);
         IsMapped(!source.files.is_empty())
     }
 

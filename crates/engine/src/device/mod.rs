@@ -3,7 +3,8 @@
 //! talking to the engine.
 
 pub mod capture;
-mod files;
+pub(crate) mod extents;
+pub(crate) mod files;
 pub mod link;
 mod loopback;
 pub mod queues;

@@ -15,6 +15,8 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 /// Polls that an answer may take.
 const TURNS_MAX: usize = 1_000;
 
+/// How often a library asks an engine that ends before it has noted who asks.
+const ATTEMPTS: usize = 3;
 /// The engine that took a request was replaced.
 const ASK_AGAIN_ERRNO: Errno = Errno::from_raw_os_error(ASK_AGAIN as i32);
 
@@ -151,6 +153,20 @@ impl Wired {
         self.greet(side, ours)
     }
 
+    /// Attaches a program to a core that has a keeper by its control socket, as a library does.
+    pub fn attach_by_socket(&mut self, side: usize) -> Result<Program, Errno> {
+        for _ in 0..ATTEMPTS {
+            let control = hostif::control::connect(&self.cores[side].config.name)?;
+            self.perform(side, Act::Accept);
+            match self.greet(side, Channel(control)) {
+                // The engine that accepted was replaced before it had noted that.
+                Err(Errno::CONNRESET) => {}
+                greeted => return greeted,
+            }
+        }
+        Err(Errno::CONNRESET)
+    }
+
     /// Says hello on a channel that the engine knows.
     pub fn greet(&mut self, side: usize, control: Channel) -> Result<Program, Errno> {
         let hello = Request::Hello {
@@ -158,10 +174,15 @@ impl Wired {
             max_version: hostif::MAX_VERSION,
             pid: 1,
         };
-        // Refused already, perhaps; then the channel is closed.
-        let _ = send(control.as_fd(), &hello.encode(), &[]);
-        self.serve();
-        let (reply, descriptors) = answer(control.as_fd())?;
+        let (reply, descriptors) = loop {
+            // Refused already, perhaps; then the channel is closed.
+            let _ = send(control.as_fd(), &hello.encode(), &[]);
+            self.serve();
+            match answer(control.as_fd()) {
+                Err(errno) if errno == ASK_AGAIN_ERRNO => {}
+                answer => break answer?,
+            }
+        };
         let Reply::Welcome(welcome) = reply else {
             panic!("{reply:?} is no welcome");
         };

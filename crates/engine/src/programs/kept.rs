@@ -144,6 +144,18 @@ impl Programs {
         row.region = rings.region;
     }
 
+    /// It has another doorbell.
+    pub(crate) fn exchange_bell(&mut self, slot: usize, bell: ProgramFd) {
+        let session = self.slots.get_mut(slot).and_then(Option::as_mut);
+        let rings = session.and_then(|session| session.rings.as_mut());
+        if let (Some(rings), Some(row)) = (rings, self.rows.get_mut(slot)) {
+            row.program_bell = Held::of(&*bell);
+            fence();
+            // The last one is closed after that.
+            rings.exchange_bell(bell);
+        }
+    }
+
     /// It is rung by this policy.
     pub(crate) fn put_policy(&mut self, slot: usize, policy: Moderation) {
         if let Some(row) = self.rows.get_mut(slot) {

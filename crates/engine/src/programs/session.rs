@@ -76,6 +76,11 @@ impl Rings {
         }
     }
 
+    /// The program has another doorbell.
+    pub(super) fn exchange_bell(&mut self, bell: ProgramFd) {
+        self.program_bell = bell;
+    }
+
     /// The numbers of the doorbells: the program's, the engine's.
     pub(super) fn bells(&self) -> (Held, Held) {
         (Held::of(&*self.program_bell), Held::of(&*self.engine_bell))

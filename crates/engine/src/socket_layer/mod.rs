@@ -6,6 +6,7 @@ mod calls;
 mod congestion;
 mod connect;
 mod datagrams;
+mod files_left;
 mod options;
 mod receive;
 mod resume;
@@ -99,11 +100,7 @@ impl SocketLayer {
             self.close_orphans(now);
             work += 1;
         }
-        if !self.sockets.new_windows.is_empty() {
-            for (row, window) in self.sockets.new_windows.drain(..) {
-                self.link.set_window(row, window);
-            }
-        }
+        self.take_windows();
         self.follow_acknowledged();
         let Self {
             stack,
@@ -120,6 +117,13 @@ impl SocketLayer {
             shared.finish_poll(stack, &mut link.unresolved);
         }
         (work, served)
+    }
+
+    /// The link hears of windows that sockets have got and given back.
+    fn take_windows(&mut self) {
+        for (row, window) in self.sockets.new_windows.drain(..) {
+            self.link.set_window(row, window);
+        }
     }
 
     /// When `poll` has something to do by the clock.
@@ -183,15 +187,16 @@ impl SocketLayer {
             return;
         }
         if self.sockets.has(row, Marks::SHARED) {
-            self.let_orphan(now, vec![row]);
+            let closed = self.orphans.begin(now, &mut self.sockets, &[row]);
+            self.close_all(now, closed);
         } else {
             self.close(now, row);
         }
     }
 
-    /// No program holds these any more: they are closed unless their descriptors are open somewhere.
-    pub(crate) fn let_orphan(&mut self, now: Instant, rows: Vec<u32>) {
-        for row in self.orphans.begin(now, &mut self.sockets, rows) {
+    /// Closes these, and those whose descriptors are all closed.
+    pub(crate) fn close_all(&mut self, now: Instant, rows: Vec<u32>) {
+        for row in rows {
             self.close(now, row);
         }
         self.close_orphans(now);

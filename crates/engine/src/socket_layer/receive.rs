@@ -4,7 +4,6 @@ use super::SocketLayer;
 use crate::device::link::{IsMapped, head};
 use crate::sockets::Sockets;
 use crate::sockets::hears_acks;
-use crate::sockets::rows::Marks;
 use crate::sockets::user_buffer::{UserBuffer, WithUserBuffer};
 use hostif::stages::{Mark, mark, mark_at};
 use nic::{LocalPeerChange, RxChecksum};
@@ -202,7 +201,6 @@ impl SocketLayer {
                 && self.link.release_files(row, acknowledged) == IsMapped(false)
             {
                 self.sockets.companion(row).hears_acks &= !hears_acks::FILES;
-                self.sockets.set_mark(row, Marks::BOUND_HERE, false);
             }
             if hears & hears_acks::STAMPS != 0 {
                 self.stamps

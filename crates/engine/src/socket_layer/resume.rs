@@ -13,6 +13,9 @@ impl SocketLayer {
     /// Joins both; the sockets have been taken up.
     pub(crate) fn resume(&mut self, now: Instant) {
         self.sockets.set_now(now);
+        // Before any note of a file, which the first poll takes.
+        self.take_windows();
+        let without_file = self.take_up_files();
         self.orphans.resume(now, &mut self.sockets);
         self.adopt_connections(now);
         self.drop_unknown(now);
@@ -22,7 +25,7 @@ impl SocketLayer {
                 Kind::Arriving => self.sockets.destroy(row),
                 Kind::Fresh | Kind::FreshDatagram => self.resume_fresh(row),
                 Kind::Listener => self.resume_listener(now, row),
-                Kind::Connection => self.resume_connection(now, row),
+                Kind::Connection => self.resume_connection(now, row, without_file.contains(&row)),
                 Kind::Datagram => self.resume_datagram(now, row),
             }
         }
@@ -111,7 +114,7 @@ impl SocketLayer {
         self.sockets.publish_again(row);
     }
 
-    fn resume_connection(&mut self, now: Instant, row: u32) {
+    fn resume_connection(&mut self, now: Instant, row: u32, is_without_file: bool) {
         let Some(connection) = self.sockets.row(row).connection() else {
             return;
         };
@@ -124,10 +127,11 @@ impl SocketLayer {
             }
             return;
         };
-        // One that a program has accepted or closed, and nobody was told.
-        let is_lost = !is_held && self.stack.is_owned(connection);
-        let is_bound = self.sockets.has(row, Marks::BOUND_HERE);
-        if is_lost || is_bound && view.state != State::Closed {
+        // Its program has ended, and the engine before did not come to the end of that.
+        if !is_held && self.stack.is_owned(connection) {
+            return self.close(now, row);
+        }
+        if is_without_file && view.state != State::Closed {
             if is_held {
                 self.sockets.fail(row, Errno::CONNRESET);
             }

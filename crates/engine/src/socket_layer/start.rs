@@ -99,7 +99,7 @@ impl SocketLayer {
             senders: Senders::new(rows, scope_id),
             stamps: Stamps::default(),
             replies: Replies::new(&*driver),
-            link: Link::new(driver, rows, loopback),
+            link: Link::new(driver, rows, loopback, state.extents),
             byte_channels: ByteChannels::new(core, state.channels),
             shared,
             holders: PortHolders::new(answers),

@@ -3,10 +3,10 @@
 
 use super::SocketLayer;
 use super::senders::Noted;
+use crate::device::extents::SocketUse;
 use crate::device::link::{FileTooShort, IsMapped, SourceFile};
 use crate::programs::files;
 use crate::sockets::hears_acks;
-use crate::sockets::rows::Marks;
 use hostif::{Consumed, FileSource, Written};
 use rustix::io::Errno;
 use stack::ConnectionId;
@@ -55,78 +55,66 @@ impl SocketLayer {
         {
             self.sockets.grow_capacity(row, info.cwnd, info.unsent);
         }
-        if note.source.is_some() {
-            // Before the stack knows of the bytes, of which the window has none.
-            self.sockets.set_mark(row, Marks::BOUND_HERE, true);
+        // Before the stack knows of the bytes, of which the window has none: the next engine finds where they are, or does not know of them.
+        if let Some(source) = note.source
+            && self.place_file((row, connection), note, source, file) == Err(FileTooShort)
+        {
+            tracing::warn!("a file ends before the bytes that a program asked to send from it");
+            let _ = self.stack.abort(now, connection, &mut self.sockets);
+            self.sockets.fail(row, Errno::IO);
+            return file.map_or(Noted::Impossible, |_| Noted::Done);
         }
-        let accepted = self.stack.written_as(now, connection, note.end, mode);
-        if accepted.is_ok() {
-            let copies = &mut self.sockets.copies;
-            copies.on_written(note.end - known, note.source.is_some() || note.in_place);
-            if note.stamps != 0 {
-                self.stamps
-                    .ask(&self.stack, &mut self.sockets, row, note.end, note.stamps);
-            }
+        if self
+            .stack
+            .written_as(now, connection, note.end, mode)
+            .is_err()
+        {
+            return Noted::Impossible;
         }
-        match (accepted, note.source) {
-            (Err(_), _) => Noted::Impossible,
-            (Ok(()), None) => Noted::Done,
-            (Ok(()), Some(source)) => self.send_file(now, (row, connection), note, (source, file)),
+        let copies = &mut self.sockets.copies;
+        copies.on_written(note.end - known, note.source.is_some() || note.in_place);
+        if note.stamps != 0 {
+            self.stamps
+                .ask(&self.stack, &mut self.sockets, row, note.end, note.stamps);
         }
+        Noted::Done
     }
 
-    /// The stack knows of the bytes; nothing of them has left yet.
-    fn send_file(
+    /// The bytes of a note are in this file.
+    fn place_file(
         &mut self,
-        now: Instant,
         (row, connection): (u32, ConnectionId),
         note: &Written,
-        (source, file): (FileSource, Option<&Arc<SourceFile>>),
-    ) -> Noted {
-        let reached = source.offset + (note.end - note.start);
-        let added = match file {
-            Some(file) if files::reaches(file.file(), reached) => {
-                // On the way back to this engine it is the engine that copies, which must not touch a
-                // mapping.
-                let remote = self
-                    .stack
-                    .addresses(connection)
-                    .map(|(_, remote)| remote.ip());
-                let may_map = remote.is_ok_and(|remote| !self.stack.owns_address(remote));
-                if may_map {
-                    self.link
-                        .add_file(row, file, source.offset, note.start, note.end)
-                } else {
-                    let read = self
-                        .link
-                        .read_file(row, file, source.offset, note.start, note.end);
-                    read.map(|()| IsMapped(false))
-                }
-            }
-            _ => Err(FileTooShort),
+        source: FileSource,
+        file: Option<&Arc<SourceFile>>,
+    ) -> Result<(), FileTooShort> {
+        let reached = source.offset.checked_add(note.end - note.start);
+        let reaches = |file: &&Arc<SourceFile>| {
+            reached.is_some_and(|reached| files::reaches(file.file(), reached))
         };
-        match added {
-            Ok(IsMapped(has_files)) => {
-                let hears = &mut self.sockets.companion(row).hears_acks;
-                if has_files {
-                    *hears |= hears_acks::FILES;
-                } else {
-                    *hears &= !hears_acks::FILES;
-                    self.sockets.set_mark(row, Marks::BOUND_HERE, false);
-                }
-                Noted::Done
-            }
-            Err(FileTooShort) => {
-                tracing::warn!("a file ends before the bytes that a program asked to send from it");
-                let _ = self.stack.abort(now, connection, &mut self.sockets);
-                self.sockets.fail(row, Errno::IO);
-                if file.is_some() {
-                    Noted::Done
-                } else {
-                    Noted::Impossible
-                }
-            }
+        let file = file.filter(reaches).ok_or(FileTooShort)?;
+        // On the way back to this engine it is the engine that copies, which must not touch a mapping.
+        let remote = self
+            .stack
+            .addresses(connection)
+            .map(|(_, remote)| remote.ip());
+        let may_map = remote.is_ok_and(|remote| !self.stack.owns_address(remote));
+        let (offset, start, end) = (source.offset, note.start, note.end);
+        let IsMapped(has_files) = if may_map {
+            let generation = self.sockets.row(row).generation;
+            let of = SocketUse { row, generation };
+            self.link.add_file(of, file, offset, start, end)?
+        } else {
+            let read = self.link.read_file(row, file, offset, start, end);
+            read.map(|()| IsMapped(false))?
+        };
+        let hears = &mut self.sockets.companion(row).hears_acks;
+        if has_files {
+            *hears |= hears_acks::FILES;
+        } else {
+            *hears &= !hears_acks::FILES;
         }
+        Ok(())
     }
 
     /// How far the stream is written; `None` where no more can be.

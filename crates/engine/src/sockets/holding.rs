@@ -99,9 +99,10 @@ impl Sockets {
         if self.row(row).holder == 0 {
             self.rows[at(row)].holder = number + 1;
         } else {
+            // The mark first: whoever goes on lets go of a holder that is found only where it is.
+            self.set_mark(row, Marks::MORE_HOLDERS, true);
             let generation = self.row(row).generation;
             self.holds.insert(row, generation, number);
-            self.set_mark(row, Marks::MORE_HOLDERS, true);
         }
     }
 
@@ -128,10 +129,14 @@ impl Sockets {
         self.companions[at(row)].backing = backing;
     }
 
-    /// No session holds it, and `set` shows whether a descriptor is open elsewhere.
-    pub(crate) fn make_orphan(&mut self, row: u32, set: &OwnedFd) {
+    /// Whether the engine has a duplicate of its backing socket.
+    pub(crate) fn has_backing(&self, row: u32) -> bool {
+        self.companions[at(row)].backing.is_some()
+    }
+
+    /// `set` shows from now on whether a descriptor of the orphan is open elsewhere.
+    pub(crate) fn show_orphan(&mut self, row: u32, set: &OwnedFd) {
         self.rows[at(row)].backing = Held::of(set);
-        self.set_mark(row, Marks::ORPHAN, true);
     }
 
     /// It is no orphan any more.

@@ -4,7 +4,7 @@
 
 use super::Sockets;
 use crate::programs::users::ProgramFd;
-use crate::sockets::rows::Kind;
+use crate::sockets::rows::{Kind, Marks};
 use hostif::SocketId;
 use hostif::id::IdMap;
 use rustix::fd::AsFd;
@@ -41,6 +41,8 @@ pub(super) struct Identities {
     known: IdMap<u64, Vec<(u64, SocketId)>>,
     /// Sockets whose backing has not been looked at, the newest last.
     pub(super) unread: Vec<SocketId>,
+    /// By inode alone, after a restart: orphans, whose backing sockets nobody can look at.
+    orphans: IdMap<u64, SocketId>,
 }
 
 impl Sockets {
@@ -61,7 +63,10 @@ impl Sockets {
     /// it although they have opened a socket of their own meanwhile.
     pub fn backed_by(&mut self, identity: Identity) -> Option<u32> {
         self.read_identities();
-        let known = self.identities.known.get(&identity.cookie)?;
+        let Some(known) = self.identities.known.get(&identity.cookie) else {
+            let id = *self.identities.orphans.get(&identity.inode)?;
+            return self.find(id).filter(|row| self.has(*row, Marks::ORPHAN));
+        };
         let is_it = |(inode, id): &(u64, SocketId)| {
             let row = self.find(*id)?;
             (*inode == identity.inode).then_some(row)
@@ -77,6 +82,12 @@ impl Sockets {
         )
     }
 
+    /// After a restart: an orphan whose backing socket has that inode. Who takes it up is of its own user, so it does no harm that the system may count
+    /// inodes anew after 2^32 of them.
+    pub(crate) fn know_orphan(&mut self, id: SocketId, inode: u64) {
+        self.identities.orphans.insert(inode, id);
+    }
+
     /// Enters the sockets that are new.
     pub fn read_identities(&mut self) {
         for id in core::mem::take(&mut self.identities.unread) {
@@ -86,7 +97,7 @@ impl Sockets {
                 backing.map(|backing| Identity::of(&**backing))
             {
                 let mut known = self.identities.known.remove(&cookie).unwrap_or_default();
-                known.retain(|(_, id)| self.find(*id).is_some());
+                known.retain(|(_, one)| *one != id && self.find(*one).is_some());
                 if known.len() == ONE_BACKING_MAX {
                     known.remove(1);
                 }

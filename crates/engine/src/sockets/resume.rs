@@ -6,10 +6,19 @@ use super::{Companion, Sockets};
 use crate::device::link::SendWindow;
 use crate::programs::resume::Taken;
 use crate::programs::users::User;
+use crate::state::rows::Held;
 use hostif::datagram::Rings;
 use hostif::sync::lock::MAX_SESSION;
 use hostif::{DatagramOptions, Layout, SocketHeader};
+use rustix::fs::FileType;
 use std::sync::Arc;
+
+/// Whether it is a socket that has this number.
+fn is_socket(held: Held) -> bool {
+    let fd = held.number().and_then(crate::state::duplicate);
+    let stat = fd.and_then(|fd| rustix::fs::fstat(fd).ok());
+    stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket)
+}
 
 impl Sockets {
     /// Takes the regions up.
@@ -95,7 +104,7 @@ impl Sockets {
         if matches!(record.kind, Kind::FreshDatagram | Kind::Datagram) {
             companion.datagram_options = DatagramOptions::decode(words).unwrap_or_default();
         }
-        if !record.has(Marks::ORPHAN) {
+        if !record.has(Marks::ORPHAN) || is_socket(record.backing) {
             let user = self.regions.user(record.region);
             companion.backing = user.and_then(|user| taken.take(record.backing, &user));
         }

@@ -41,16 +41,15 @@ bitflags! {
         const PORT_CHOSEN = 1;
         /// Descriptors of it may be open where no session says so.
         const SHARED = 1 << 1;
-        /// No session holds it, and such a descriptor is looked for: `backing` is the set that shows it.
+        /// No session holds it, and such a descriptor is looked for: `backing` is the set that shows it, or the backing socket
+        /// until that is entered there.
         const ORPHAN = 1 << 2;
         /// Its connection is in TIME-WAIT.
         const IN_TIME_WAIT = 1 << 3;
         /// The backing socket of a connection listens, so that the kernel says nothing to its peer.
         const BACKING_LISTENS = 1 << 4;
-        /// Some of its bytes are in files, or pass through memory with a neighbour: no other engine knows where.
-        const BOUND_HERE = 1 << 5;
         /// Others hold it besides `holder`.
-        const MORE_HOLDERS = 1 << 6;
+        const MORE_HOLDERS = 1 << 5;
     }
 }
 

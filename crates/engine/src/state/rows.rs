@@ -27,6 +27,7 @@ pub(crate) mod crash {
 
     thread_local! {
         static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+        static AT_EACH: Cell<Option<fn()>> = const { Cell::new(None) };
     }
 
     struct Crash;
@@ -43,7 +44,15 @@ pub(crate) mod crash {
         }
     }
 
-    pub(super) fn pass() {
+    /// Has that done at each fence of this thread, and when rows are mapped.
+    pub(crate) fn at_each_fence(act: fn()) {
+        AT_EACH.set(Some(act));
+    }
+
+    pub(crate) fn pass() {
+        if let Some(act) = AT_EACH.get() {
+            act();
+        }
         match LEFT.get() {
             Some(0) => {
                 LEFT.set(None);
@@ -270,6 +279,23 @@ pub struct MembershipRow {
     pub source: PackedAddress,
 }
 
+/// Bytes of a connection's stream that are in a file and not in its window (`device/files.rs`).
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ExtentRow {
+    pub used: u32,
+    /// The socket's row, and which use of it.
+    pub row: u32,
+    pub generation: u32,
+    /// Open as long as the row is there.
+    pub file: Held,
+    /// Stream offsets.
+    pub start: u64,
+    pub end: u64,
+    /// Where in the file `start` is.
+    pub offset: u64,
+}
+
 slots!(
     EngineRow,
     SessionRow,
@@ -277,7 +303,8 @@ slots!(
     HandleRow,
     HoldRow,
     MembershipRow,
-    ChannelRow
+    ChannelRow,
+    ExtentRow
 );
 
 /// A row as it was before the change that is under way.

@@ -2,7 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::rows::{
-    ChannelRow, EngineRow, HandleRow, HoldRow, MembershipRow, RegionRow, SessionRow, Undo,
+    ChannelRow, EngineRow, ExtentRow, HandleRow, HoldRow, MembershipRow, RegionRow, SessionRow,
+    Undo,
 };
 use crate::config::Limits;
 use crate::shards::section::Section;
@@ -31,8 +32,10 @@ const HOLDS_PER_SOCKET: usize = 2;
 const CHANNEL_REGIONS: usize = 64;
 /// Groups of datagram sockets, and sources of them, that the next engine knows.
 const MEMBERSHIPS: usize = 4_096;
+/// Extents in files that the next engine knows; what is beyond is read into windows.
+const EXTENTS: usize = 4_096;
 /// Version of the rows that are the engine's own.
-const ROWS_VERSION: u32 = 3;
+const ROWS_VERSION: u32 = 4;
 
 /// Why there is no state region.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +81,8 @@ pub struct State {
     pub channels: &'static mut [ChannelRow],
     /// Groups of datagram sockets.
     pub memberships: &'static mut [MembershipRow],
+    /// What of streams is in files.
+    pub extents: &'static mut [ExtentRow],
 }
 
 /// Whether a descriptor of that number is open.
@@ -254,11 +259,14 @@ impl State {
                 holds: slice_at(base, places.holds, rows * HOLDS_PER_SOCKET),
                 channels: slice_at(base, places.channels, CHANNEL_REGIONS),
                 memberships: slice_at(base, places.memberships, MEMBERSHIPS),
+                extents: slice_at(base, places.extents, EXTENTS),
                 sockets: slice_at(base, places.sockets, rows),
                 datagrams: slice_at(base, places.datagrams, limits.datagrams),
                 file,
             }
         };
+        #[cfg(test)]
+        super::rows::crash::pass();
         Ok(state)
     }
 }
@@ -303,6 +311,7 @@ struct Places {
     holds: usize,
     channels: usize,
     memberships: usize,
+    extents: usize,
     end: usize,
 }
 
@@ -344,6 +353,7 @@ impl Places {
             holds: place(rows * HOLDS_PER_SOCKET, size_of::<HoldRow>())?,
             channels: place(CHANNEL_REGIONS, size_of::<ChannelRow>())?,
             memberships: place(MEMBERSHIPS, size_of::<MembershipRow>())?,
+            extents: place(EXTENTS, size_of::<ExtentRow>())?,
             end,
         })
     }

@@ -26,13 +26,13 @@ impl Scene {
     }
 }
 
-fn pattern(len: usize) -> Vec<u8> {
+pub fn pattern(len: usize) -> Vec<u8> {
     (0..len)
         .map(|at| (at.wrapping_mul(0x9e37_79b9) >> 9).to_le_bytes()[0])
         .collect()
 }
 
-fn file(bytes: &[u8]) -> OwnedFd {
+pub fn file(bytes: &[u8]) -> OwnedFd {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let name = format!("shunt-files-{}-{number}", std::process::id());
@@ -45,7 +45,7 @@ fn file(bytes: &[u8]) -> OwnedFd {
     file.unwrap().into()
 }
 
-fn share(program: &Program, wired: &mut Wired, file: &OwnedFd) -> Result<u32, Errno> {
+pub fn share(program: &Program, wired: &mut Wired, file: &OwnedFd) -> Result<u32, Errno> {
     match program.request(wired, &Request::ShareFile, &[file.as_fd()])? {
         (Reply::Prepared { first, count: 1 }, _) => Ok(first),
         (reply, _) => panic!("{reply:?} shares nothing"),
@@ -53,7 +53,7 @@ fn share(program: &Program, wired: &mut Wired, file: &OwnedFd) -> Result<u32, Er
 }
 
 /// Notes bytes of a file as the client does: the note, then the position.
-fn send_file(program: &Program, socket: &Socket, handle: u32, offset: u64, len: u64) {
+pub fn send_file(program: &Program, socket: &Socket, handle: u32, offset: u64, len: u64) {
     let header = socket.header();
     let start = header.written();
     let note = Written {

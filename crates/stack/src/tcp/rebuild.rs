@@ -113,6 +113,14 @@ impl Tcp<'_> {
             let flags = self.record(index).flags();
             let orphan = !flags.intersects(Flags::OWNED | Flags::HALF_OPEN | Flags::READY);
             self.orphans += u32::from(orphan);
+            // Its listener has ended, and it was to be reset.
+            if orphan
+                && self.record(index).tcp.state().can_send()
+                && !flags.contains(Flags::INTERRUPTED)
+            {
+                self.change(index, |record| record.set(Flags::INTERRUPTED, true));
+                ip.flows.failed.push(index);
+            }
         }
         // Whoever has nothing to send leaves the queue at its first turn.
         ip.flows.senders.push(index);

@@ -2,6 +2,7 @@
 
 use super::super::link::{IsMapped, Link, SendWindow};
 use super::*;
+use crate::state::rows::ExtentRow;
 use hostif::{Layout, Region, RingEntries, SocketId};
 use nic::{Caps, Counters, Driver, RxFrame, TxFrame};
 use proptest::prelude::*;
@@ -9,8 +10,14 @@ use rustix::fd::BorrowedFd;
 use stack::{ConnectionId, Egress as _, Frame, InterfaceId, Payload};
 use std::io;
 use std::sync::Mutex;
+use zerocopy::FromZeros as _;
 
 const WINDOW: u64 = 65_536;
+/// The only socket.
+const OF: SocketUse = SocketUse {
+    row: 1,
+    generation: 1,
+};
 
 /// Payloads as they lay, and in how many spans.
 type Sent = Arc<Mutex<Vec<(Vec<u8>, usize)>>>;
@@ -86,7 +93,12 @@ impl Scene {
             caps,
             sent: Arc::clone(&sent),
         };
-        let mut link = Link::new(Box::new(driver), 2, stack::InterfaceId(1));
+        let mut link = Link::new(
+            Box::new(driver),
+            2,
+            stack::InterfaceId(1),
+            vec![ExtentRow::new_zeroed(); 128].leak(),
+        );
         let (span, _) = region.window_pair(0).unwrap();
         let window = SendWindow {
             region: region.clone(),
@@ -153,7 +165,7 @@ fn in_file(offset: u64, len: usize) -> Vec<u8> {
 fn a_range_within_one_extent_is_one_span_of_the_file() {
     let mut scene = Scene::new(true);
     let file = file(100_000);
-    let added = scene.link.add_file(1, &file, 777, 1000, 50_000);
+    let added = scene.link.add_file(OF, &file, 777, 1000, 50_000);
     assert_eq!(added, Ok(IsMapped(true)));
     assert_eq!(
         scene.transmit(2000, 30_000),
@@ -168,7 +180,7 @@ fn a_range_of_header_and_file_is_two_spans_and_one_of_three_parts_goes_through_t
     let mut scene = Scene::new(true);
     let file = file(3000);
     scene.write(0, &pattern(0, 1000));
-    scene.link.add_file(1, &file, 0, 1000, 4000).unwrap();
+    scene.link.add_file(OF, &file, 0, 1000, 4000).unwrap();
     scene.write(4000, &pattern(4000, 500));
     let mut all = [pattern(0, 1000), in_file(0, 3000), pattern(4000, 500)].concat();
     assert_eq!(scene.transmit(0, 4500), Some((all.clone(), 1)));
@@ -183,7 +195,7 @@ fn pieces_that_follow_each_other_share_an_extent_and_a_mapping() {
     for at in 0..600 {
         scene
             .link
-            .add_file(1, &file, at * 100, at * 100, at * 100 + 100)
+            .add_file(OF, &file, at * 100, at * 100, at * 100 + 100)
             .unwrap();
     }
     assert_eq!(scene.link.mapped_pieces(), 1);
@@ -201,7 +213,7 @@ fn a_range_over_the_border_of_two_mappings_is_two_spans() {
     let mut scene = Scene::new(true);
     let file = file(2 * 1024 * 1024 + 5000);
     let offset = PIECE_BYTES - 3001;
-    scene.link.add_file(1, &file, offset, 10, 8011).unwrap();
+    scene.link.add_file(OF, &file, offset, 10, 8011).unwrap();
     assert_eq!(scene.link.mapped_pieces(), 2);
     assert_eq!(scene.transmit(10, 8001), Some((in_file(offset, 8001), 2)));
     drop(file);
@@ -218,7 +230,7 @@ fn pieces_beyond_those_kept_go_when_they_are_acknowledged() {
     let keep = u64::try_from(KEPT_MAX).unwrap();
     for at in 0..keep + 3 {
         let offset = at * PIECE_BYTES;
-        scene.link.add_file(1, &file, offset, at, at + 1).unwrap();
+        scene.link.add_file(OF, &file, offset, at, at + 1).unwrap();
         if at < keep {
             scene.link.release_files(1, at + 1);
         }
@@ -237,7 +249,7 @@ fn too_many_extents_go_on_in_the_window() {
         let offset = 50_000 - at * 500;
         scene
             .link
-            .add_file(1, &file, offset, at * 500, at * 500 + 500)
+            .add_file(OF, &file, offset, at * 500, at * 500 + 500)
             .unwrap();
     }
     for at in 0..100 {
@@ -251,12 +263,12 @@ fn too_many_extents_go_on_in_the_window() {
 fn without_addresses_the_file_is_read_at_once_and_one_that_is_too_short_is_refused() {
     let mut scene = Scene::new(false);
     let file = file(3000);
-    let added = scene.link.add_file(1, &file, 1, 65_000, 67_999);
+    let added = scene.link.add_file(OF, &file, 1, 65_000, 67_999);
     assert_eq!(added, Ok(IsMapped(false)));
     assert_eq!(scene.link.mapped_pieces(), 0);
     rustix::fs::ftruncate(file.file(), 0).unwrap();
     assert_eq!(scene.transmit(65_000, 2999), Some((in_file(1, 2999), 2)));
-    let beyond = scene.link.add_file(1, &file, 0, 67_999, 68_000);
+    let beyond = scene.link.add_file(OF, &file, 0, 67_999, 68_000);
     assert_eq!(beyond, Err(super::super::link::FileTooShort));
 }
 
@@ -264,7 +276,7 @@ fn without_addresses_the_file_is_read_at_once_and_one_that_is_too_short_is_refus
 fn a_file_cut_short_loses_the_frames_that_had_to_be_read() {
     let mut scene = Scene::new(true);
     let file = file(9000);
-    scene.link.add_file(1, &file, 0, 1000, 10_000).unwrap();
+    scene.link.add_file(OF, &file, 0, 1000, 10_000).unwrap();
     rustix::fs::ftruncate(file.file(), 5000).unwrap();
     assert_eq!(scene.transmit(999, 9002), None);
     assert_eq!(scene.transmit(0, 1000).unwrap().1, 1);
@@ -285,7 +297,7 @@ proptest! {
         for (from_file, len, offset) in parts {
             let at = start + stream.len() as u64;
             if from_file {
-                scene.link.add_file(1, &file, offset, at, at + len as u64).unwrap();
+                scene.link.add_file(OF, &file, offset, at, at + len as u64).unwrap();
                 stream.extend(in_file(offset, len));
             } else {
                 let bytes = pattern(at, len);

@@ -55,7 +55,7 @@ impl Cable {
             tso_max_bytes: 0,
             gro: false,
             queues: 1,
-            payload_by_address: false,
+            payload_by_address: true,
             align: 1,
             mtu: 1_500,
             hardware_address: wire::ethernet::Address([2, 0, 0, 0, 0, side]),

@@ -1,15 +1,20 @@
 //! An engine core with a keeper, and the one that goes on where it stopped.
 
 use super::cable::{Cable, Losses};
-use super::sys::{self, End};
+use super::sys::{self, End, Memory};
 use crate::config::{Address, Config, History, KeptState, Limits};
 use crate::core::EngineCore;
-use crate::harness::{ADDRESSES, small_limits};
+use crate::harness::{ADDRESSES, Act, small_limits};
+use crate::process::resume::open_descriptors;
+use crate::programs::resume::Taken;
 use core::ops::Range;
 use hostif::Layout;
-use rustix::fd::OwnedFd;
-use rustix::fs::MemfdFlags;
+use hostif::control::SocketAccess;
+use rustix::fd::{OwnedFd, RawFd};
+use rustix::fs::{FileType, MemfdFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -36,14 +41,26 @@ pub fn limits() -> Limits {
 pub struct Keeper {
     state: Arc<OwnedFd>,
     device: Arc<OwnedFd>,
+    name: String,
+    listener: Arc<OwnedFd>,
+    /// Sockets that engines have opened, with the number of each in the kernel.
+    sockets: RefCell<BTreeMap<RawFd, u64>>,
+    /// What those that ended opened last.
+    opened: RefCell<Vec<RawFd>>,
 }
 
 impl Keeper {
     pub fn new(device: Arc<OwnedFd>) -> Self {
         let file = rustix::fs::memfd_create(c"shunt-state", MemfdFlags::CLOEXEC);
+        let name = format!("@shunt-crashes-{}", std::process::id());
+        let listener = hostif::control::listen_for(&name, SocketAccess::default());
         Self {
             state: Arc::new(file.unwrap()),
             device,
+            name,
+            listener: Arc::new(listener.unwrap()),
+            sockets: RefCell::default(),
+            opened: RefCell::default(),
         }
     }
 
@@ -58,30 +75,46 @@ impl Keeper {
             kept: Some(KeptState {
                 state: Arc::clone(&self.state),
                 keeper: std::process::id(),
-                listener: Arc::clone(&self.state),
+                listener: Arc::clone(&self.listener),
                 goes_on,
                 left: Vec::new(),
                 device: Vec::new(),
                 stopped_ns: 0,
                 history: History::default(),
             }),
+            name: self.name.clone(),
             ..Config::new("test", "cable", vec![own])
         };
         let device = Cable::new(Arc::clone(&self.device), 1, Arc::<Losses>::default());
         EngineCore::new(config, Box::new(device), [7; 16], now).expect("the state is taken up")
     }
 
-    /// The engine does something in a process of its own, which ends at a point; another one is there then, and has taken up nothing
-    /// yet. How many points the first passed, if it came to the end of what it did.
+    /// The engine does what it is asked for, and the sockets that it opens are noted.
+    pub fn perform(&self, core: &mut EngineCore, now: Instant, act: Act) -> usize {
+        if !matches!(act, Act::Control(_) | Act::Accept) {
+            return act.perform(core, now);
+        }
+        let before = open_descriptors().unwrap();
+        let work = act.perform(core, now);
+        let opened = opened_since(&before);
+        let sockets = opened
+            .iter()
+            .filter_map(|number| Some((*number, socket_number(*number)?)));
+        self.sockets.borrow_mut().extend(sockets);
+        work
+    }
+
+    /// The engine does something in a process of its own, which ends at a point. How many points it passed, if it came to the end
+    /// of what it did.
     pub fn end(
         &self,
         core: &mut EngineCore,
-        now: Instant,
-        point: u64,
+        (point, memory): (usize, Memory),
         act: impl FnOnce(&mut EngineCore),
-    ) -> Option<u64> {
+    ) -> Option<usize> {
+        let before = open_descriptors().unwrap();
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-        let end = sys::in_copy(&kept_memory(), point, || {
+        let end = sys::in_copy(memory, point, || {
             if catch_unwind(AssertUnwindSafe(|| act(core))).is_err() {
                 std::process::abort();
             }
@@ -92,30 +125,69 @@ impl Keeper {
             End::Exited(0) => {
                 let mut passed = [0; 8];
                 rustix::io::read(&reader, &mut passed).unwrap();
-                Some(u64::from_ne_bytes(passed))
+                Some(usize::from_ne_bytes(passed))
             }
             End::Signal(libc::SIGKILL) => None,
             end => panic!("the engine ended by itself: {end:?}"),
         };
-        // What it had is the next one's: nothing is closed.
-        core::mem::forget(core::mem::replace(core, self.core(true, now)));
+        drop((reader, writer));
+        self.opened.borrow_mut().extend(opened_since(&before));
         passed
+    }
+
+    /// Another engine is there, and takes up what that one had, which is not closed.
+    pub fn take_over(&self, core: &mut EngineCore, now: Instant) -> Taken {
+        core::mem::forget(core::mem::replace(core, self.core(true, now)));
+        let mut taken = Taken::default();
+        core.resume(now, &mut taken);
+        taken
+    }
+
+    /// As an engine does that goes on: what none has taken up is closed.
+    pub fn close_left(&self, taken: &Taken) {
+        let opened = self.opened.take();
+        let sockets = self.sockets.borrow();
+        let sockets = sockets
+            .iter()
+            .filter(|(number, socket)| socket_number(**number) == Some(**socket))
+            .map(|(number, _)| *number);
+        let all = opened.into_iter().chain(sockets);
+        for number in all.filter(|number| !taken.has(*number)) {
+            drop(crate::state::take(number));
+        }
     }
 }
 
-/// Where the tables of engines, and the regions of programs but for the windows in them, are mapped.
-fn kept_memory() -> Vec<Range<usize>> {
+/// Descriptors that are open now and were not before.
+fn opened_since(before: &[RawFd]) -> Vec<RawFd> {
+    let now = open_descriptors().unwrap().into_iter();
+    now.filter(|number| before.binary_search(number).is_err())
+        .collect()
+}
+
+/// The kernel's number of a socket; `None`: it is none.
+fn socket_number(number: RawFd) -> Option<u64> {
+    let stat = rustix::fs::fstat(crate::state::duplicate(number)?).unwrap();
+    (FileType::from_raw_mode(stat.st_mode) == FileType::Socket).then_some(stat.st_ino)
+}
+
+/// Where the tables of engines, the regions of programs but for the windows in them, and the memory between programs are mapped.
+pub fn kept_memory() -> Vec<Range<usize>> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let ranges = maps.lines().filter_map(|line| {
+        // See proc_pid_maps(5): the range, permissions, offset in the file, device, inode, name.
         let number = |text| usize::from_str_radix(text, 16).ok();
-        let (start, rest) = line.split_once('-')?;
-        let (start, end) = (number(start)?, number(rest.split(' ').next()?)?);
-        if line.contains("/memfd:shunt-state") {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let (start, end) = (number(start)?, number(end)?);
+        let offset = number(words.nth(1)?)?;
+        let name = words.nth(2)?;
+        if ["/memfd:shunt-state", "/memfd:shunt-channel_region"].contains(&name) {
             return Some(start..end);
         }
         let headers = usize::try_from(limits().region.windows_start()).unwrap();
-        line.contains("/memfd:shunt-region")
-            .then(|| start..end.min(start + headers))
+        let headers = headers.saturating_sub(offset);
+        (name == "/memfd:shunt-region" && headers > 0).then(|| start..end.min(start + headers))
     });
     ranges.collect()
 }

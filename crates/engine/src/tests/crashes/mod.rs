@@ -7,11 +7,11 @@
 mod cable;
 mod kept;
 mod scene;
+mod stories;
 mod sys;
 
 use crate::harness::Act;
-use crate::programs::resume::Taken;
-use kept::fingerprint;
+use kept::{fingerprint, kept_memory};
 use rustix::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, pipe_with};
 use scene::Scene;
@@ -20,22 +20,31 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::rc::Rc;
-use sys::End;
+use stories::{STORIES, Story};
+use sys::{End, Memory};
 
 /// A process that is still there after that has found no end.
 const DEADLINE_S: u32 = 60;
-/// One of so many points is tried: 1 unless it says otherwise.
-const STRIDE: &str = "SHUNT_CRASH_STRIDE";
-/// One of so many points at which an engine leaves what the second begins to take up, and one of so many at which that ends.
-const STRIDES_OF_RESUMING: [usize; 2] = [211, 17];
+/// The name of a story, where one alone is to be played.
+const STORY: &str = "SHUNT_STORY";
+/// Few of the points are tried.
+const TRIES_FEW: &str = "SHUNT_FEW_CRASHES";
+/// Of how many things that the engine is asked for points are tried, and how many of each: all, and where there is little time.
+const EVERY: [usize; 2] = [usize::MAX; 2];
+const FEW: [usize; 2] = [48, 8];
+/// The same of points at which an engine leaves what another one begins to take up, and at how many points of that this one ends.
+const RESUMING: [usize; 3] = [60, 4, 12];
+const FEW_RESUMING: [usize; 3] = [8, 2, 3];
 
 /// Where an engine ends: in which of the things that it is asked for, counted from 0, and at which point of that. Where the one that goes on
 /// ends while it takes up what is there, so that a third one does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Point {
+    /// In which story.
+    story: &'static str,
     act: usize,
-    point: u64,
-    resuming: Option<u64>,
+    point: usize,
+    resuming: Option<usize>,
 }
 
 /// What became of a scene.
@@ -44,7 +53,7 @@ enum Outcome {
     /// The last engine that was to end did so at its point, and all went on as it should.
     WentOn,
     /// It did what it had to do, and passed so many points; then it ended, and all went on.
-    Whole(u64),
+    Whole(usize),
     /// Something is not as it should be.
     Wrong(String),
 }
@@ -67,6 +76,11 @@ fn say(writer: &OwnedFd, text: &str) {
     let _ = rustix::io::write(writer, text.as_bytes());
 }
 
+fn story(name: &str) -> &'static Story {
+    let mut all = STORIES.iter();
+    all.find(|one| one.name == name).expect("a story")
+}
+
 /// Plays the scene with an engine that ends at a point.
 fn play(at: Point) -> Outcome {
     let (end, said) = apart(|writer| {
@@ -78,23 +92,29 @@ fn play(at: Point) -> Outcome {
             acts += 1;
             if acts - 1 == at.act {
                 has_ended.set(true);
-                let mut passed = keeper.end(core, now, at.point, |core| {
+                let memory = |is_made_there| Memory {
+                    find: kept_memory,
+                    is_made_there,
+                };
+                let is_made_there = act != Act::Poll;
+                let mut passed = keeper.end(core, (at.point, memory(is_made_there)), |core| {
                     act.perform(core, now);
                 });
                 if let Some(point) = at.resuming {
-                    passed = keeper.end(core, now, point, |core| {
-                        core.resume(now, &mut Taken::default());
+                    passed = keeper.end(core, (point, memory(true)), |core| {
+                        keeper.take_over(core, now);
                     });
                 }
-                core.resume(now, &mut Taken::default());
+                let taken = keeper.take_over(core, now);
+                keeper.close_left(&taken);
                 say(
                     &writer,
                     &passed.map_or("ended".to_owned(), |passed| passed.to_string()),
                 );
             }
-            act.perform(core, now)
+            keeper.perform(core, now, act)
         }));
-        scene.play();
+        (story(at.story).play)(scene);
     });
     match (end, said.parse()) {
         (End::Exited(0), _) if said == "ended" => Outcome::WentOn,
@@ -103,16 +123,15 @@ fn play(at: Point) -> Outcome {
     }
 }
 
-/// Which of the things that the engine is asked for change what is kept.
-fn acts_that_change() -> Vec<usize> {
+/// Which of the things that the engine is asked for in a story change what is kept.
+fn acts_that_change(story: &Story) -> Vec<usize> {
     let (end, said) = apart(|writer| {
         let (mut scene, keeper) = Scene::new();
         let changing = Rc::<Cell<Vec<usize>>>::default();
         let (mut acts, seen) = (0, Rc::clone(&changing));
         let mut before = fingerprint();
         scene.wired.stand_in = Some(Box::new(move |core, now, act| {
-            let _ = &keeper;
-            let work = act.perform(core, now);
+            let work = keeper.perform(core, now, act);
             let after = fingerprint();
             if after != before {
                 let mut all = seen.take();
@@ -123,33 +142,62 @@ fn acts_that_change() -> Vec<usize> {
             acts += 1;
             work
         }));
-        scene.play();
+        (story.play)(scene);
         let text: Vec<_> = changing.take().iter().map(usize::to_string).collect();
         say(writer, &text.join(" "));
     });
-    assert_eq!(end, End::Exited(0), "{said}");
+    assert_eq!(end, End::Exited(0), "{}: {said}", story.name);
     said.split(' ')
         .map(|number| number.parse().unwrap())
         .collect()
 }
 
-/// All points.
-fn points() -> Vec<Point> {
-    let all = acts_that_change().into_iter().flat_map(|act| {
+/// So many of these at most, evenly spread.
+fn some_of<T>(all: impl ExactSizeIterator<Item = T>, most: usize) -> impl Iterator<Item = T> {
+    let step = all.len().div_ceil(most).max(1);
+    all.step_by(step)
+}
+
+/// How many things the engine is asked for in a story.
+fn acts(story: &Story) -> usize {
+    let (end, said) = apart(|writer| {
+        let (mut scene, keeper) = Scene::new();
+        let acts = Rc::<Cell<usize>>::default();
+        let count = Rc::clone(&acts);
+        scene.wired.stand_in = Some(Box::new(move |core, now, act| {
+            count.set(count.get() + 1);
+            keeper.perform(core, now, act)
+        }));
+        (story.play)(scene);
+        say(writer, &acts.get().to_string());
+    });
+    assert_eq!(end, End::Exited(0), "{}: {said}", story.name);
+    said.parse().unwrap()
+}
+
+/// Points of a story: of how many acts at most, and how many of each.
+fn points(story: &Story, [most_acts, most_points]: [usize; 2]) -> Vec<Point> {
+    let acts = match most_acts {
+        usize::MAX => acts_that_change(story),
+        // To look which of them change something takes longer than to try a few that do not.
+        _ => some_of(0..acts(story), most_acts).collect(),
+    };
+    let all = acts.into_iter().flat_map(|act| {
         let at = move |point| Point {
+            story: story.name,
             act,
             point,
             resuming: None,
         };
-        (0..passed(at(u64::MAX))).map(at)
+        some_of(passed(at(usize::MAX)), most_points).map(at)
     });
     all.collect()
 }
 
 /// Points behind the last one of a scene.
-fn passed(at: Point) -> u64 {
+fn passed(at: Point) -> core::ops::Range<usize> {
     match play(at) {
-        Outcome::Whole(passed) => passed,
+        Outcome::Whole(passed) => 0..passed,
         wrong => panic!("{at:?}: {wrong:?}"),
     }
 }
@@ -167,67 +215,74 @@ fn try_all(points: impl IntoIterator<Item = Point>) -> usize {
     tried
 }
 
-/// Points at which a second engine ends while it takes up what the first has left at one of `points`.
-fn resuming(points: impl IntoIterator<Item = Point>) -> Vec<Point> {
-    let all = points.into_iter().flat_map(|at| {
+/// Points at which a second engine ends while it takes up what the first has left at one of `points`: so many of each at most.
+fn resuming(points: Vec<Point>, most: usize) -> impl Iterator<Item = Point> {
+    points.into_iter().flat_map(move |at| {
         let at = move |point| Point {
             resuming: Some(point),
             ..at
         };
-        (0..passed(at(u64::MAX))).map(at)
-    });
-    all.collect()
+        some_of(passed(at(usize::MAX)), most).map(at)
+    })
 }
 
-fn stride() -> usize {
-    std::env::var(STRIDE).map_or(1, |stride| stride.parse().unwrap())
+/// All of them, or the one that is asked for.
+fn stories() -> impl Iterator<Item = &'static Story> {
+    let name = std::env::var(STORY).ok();
+    let is_wanted = move |story: &&Story| name.as_ref().is_none_or(|name| name == story.name);
+    STORIES.iter().filter(is_wanted)
+}
+
+/// Whether few points are tried.
+fn tries_few() -> bool {
+    std::env::var_os(TRIES_FEW).is_some()
 }
 
 /// Runs one of the tests below with few of its points, in a process that has one thread: whoever is copied holds no lock.
-fn run_few(test: &str, stride: usize) {
+fn run_few(test: &str) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--nocapture", "--test-threads=1"])
         .arg(format!("tests::crashes::{test}"))
-        .env(STRIDE, stride.to_string())
+        .env(TRIES_FEW, "1")
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("points were tried"), "{said}");
+    for story in STORIES {
+        let tried = format!("{}: ", story.name);
+        assert!(said.contains(&tried), "{said}");
+    }
 }
 
 #[test]
 fn what_is_kept_is_whole_wherever_an_engine_ends() {
-    // A prime number, so that each store of a loop has its turn.
-    run_few("what_is_kept_is_whole_at_every_store", 37);
+    run_few("what_is_kept_is_whole_at_every_store");
 }
 
 #[test]
 fn what_is_kept_is_whole_where_the_engine_that_takes_it_up_ends_too() {
-    run_few(
-        "what_is_kept_is_whole_at_stores_of_the_engine_that_takes_it_up",
-        7,
-    );
+    run_few("what_is_kept_is_whole_at_stores_of_the_engine_that_takes_it_up");
 }
 
 #[test]
-#[ignore = "ten thousand stores, minutes: make long"]
+#[ignore = "many thousand stores, minutes: make long"]
 fn what_is_kept_is_whole_at_every_store() {
-    let points = points();
-    assert!(
-        points.len() > 5_000,
-        "the scene does little: {}",
-        points.len()
-    );
-    let tried = try_all(points.into_iter().step_by(stride()));
-    eprintln!("{tried} points were tried");
+    for story in stories() {
+        let points = points(story, if tries_few() { FEW } else { EVERY });
+        let all = points.len();
+        let is_much = tries_few() || all > story.points_min;
+        assert!(is_much, "{} does little: {all}", story.name);
+        let tried = try_all(points);
+        eprintln!("{}: {tried} points were tried", story.name);
+    }
 }
 
 #[test]
-#[ignore = "a thousand stores: make long"]
+#[ignore = "some thousand stores: make long"]
 fn what_is_kept_is_whole_at_stores_of_the_engine_that_takes_it_up() {
-    let [first, second] = STRIDES_OF_RESUMING;
-    let points = resuming(points().into_iter().step_by(first * stride()));
-    let tried = try_all(points.into_iter().step_by(second));
-    eprintln!("{tried} points were tried");
+    let [acts, left, resumed] = if tries_few() { FEW_RESUMING } else { RESUMING };
+    for story in stories() {
+        let tried = try_all(resuming(points(story, [acts, left]), resumed));
+        eprintln!("{}: {tried} points were tried", story.name);
+    }
 }

@@ -1,36 +1,48 @@
-//! What the engine that ends is doing: connections of both kinds, bytes in and out of order, timers, ends and resets, datagrams. Its peer
-//! is another engine, which nothing ends. Everything that is waited for has to come, whatever the engine was doing when it ended.
+//! What the engine that ends serves, and what has to hold of it: two engines of which the second is ended by nobody, programs, connections
+//! and what they carry. Everything that is waited for has to come, whatever the engine was doing when it ended. What happens in which
+//! order is in `stories/`.
 
 use super::cable::{Cable, Losses, ends};
 use super::kept::{Keeper, limits};
 use crate::harness::{ADDRESSES, Program, Socket, Wired, core_on};
 use core::net::SocketAddr;
-use hostif::{Flags, Op, OptionChanges};
+use hostif::Flags;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use tcp::{Duration, Instant};
 
 /// Bytes that fill some segments of an ordinary link.
-const SOME: usize = 4_000;
+pub const SOME: usize = 4_000;
 /// Whatever is waited for comes within that.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// Two engines, a program at each, and what is between them.
+/// Two engines, programs at them, and what is between them.
 pub struct Scene {
     pub wired: Wired,
-    programs: [Program; 2],
-    losses: Arc<Losses>,
+    /// The first is at the first engine, the second at the other one; a story may add others.
+    pub programs: Vec<Program>,
+    pub losses: Arc<Losses>,
     /// Bytes that were made so far: no two in a row of a connection are the same as others there.
     made: u8,
     /// The engine before ended.
     pub has_ended: Rc<Cell<bool>>,
 }
 
+/// One end of a connection: a program's socket.
+#[derive(Clone)]
+pub struct End {
+    /// Which of the programs.
+    pub program: usize,
+    pub socket: Socket,
+}
+
 /// Both ends of a connection.
-type Pair = [Socket; 2];
+pub type Pair = [End; 2];
+
+/// A listening socket, and where it listens.
+pub type Listener = (End, SocketAddr);
 
 impl Scene {
     /// The engines, and what the first goes on from.
@@ -46,7 +58,7 @@ impl Scene {
         ];
         let mut wired = Wired::of(cores, now);
         wired.run_until_idle();
-        let programs = [wired.attach(0), wired.attach(1)];
+        let programs = vec![wired.attach(0), wired.attach(1)];
         let scene = Self {
             wired,
             programs,
@@ -57,68 +69,39 @@ impl Scene {
         (scene, keeper)
     }
 
-    /// Everything in turn.
-    pub fn play(mut self) {
-        let listener = self.listen(0);
-        let accepted = self.accepted(&listener);
-        self.carry(&accepted, 1, SOME);
-        self.carry(&accepted, 0, SOME);
-        self.losses.leaving.store(1, Ordering::Relaxed);
-        self.carry(&accepted, 1, SOME);
-        self.losses.coming.store(2, Ordering::Relaxed);
-        self.carry(&accepted, 0, SOME);
-        self.datagrams();
-        self.peer_closes(&accepted);
-
-        let far_listener = self.listen(1);
-        let connected = self.connected(&far_listener);
-        self.carry(&connected, 0, 10);
-        self.carry(&connected, 1, 10);
-        self.program_closes(&connected);
-        let connected = self.connected(&far_listener);
-        self.carry(&connected, 1, 10);
-        self.peer_resets(&connected);
-        self.close(0, &listener.0);
-        self.close(1, &far_listener.0);
-        self.nothing_is_left();
+    pub fn listen(&mut self, program: usize) -> Listener {
+        let (socket, address) = self.programs[program].listen(&mut self.wired, 4).unwrap();
+        (End { program, socket }, address)
     }
 
-    fn listen(&mut self, side: usize) -> (Socket, SocketAddr) {
-        self.programs[side].listen(&mut self.wired, 4).unwrap()
-    }
-
-    /// A connection that the program takes.
-    fn accepted(&mut self, listener: &(Socket, SocketAddr)) -> Pair {
-        let far = self.connect(1, listener);
-        [self.accept(0, listener), far]
-    }
-
-    /// One that it makes.
-    fn connected(&mut self, listener: &(Socket, SocketAddr)) -> Pair {
-        [self.connect(0, listener), self.accept(1, listener)]
-    }
-
-    fn connect(&mut self, side: usize, listener: &(Socket, SocketAddr)) -> Socket {
-        let socket = self.programs[side].connect(&mut self.wired, listener.1);
+    pub fn connect(&mut self, program: usize, listener: &Listener) -> End {
+        let socket = self.programs[program].connect(&mut self.wired, listener.1);
         let socket = socket.unwrap();
         self.until("a connection stands", |_| {
             socket.flags().contains(Flags::CONNECTED)
         });
-        socket
+        End { program, socket }
     }
 
-    fn accept(&mut self, side: usize, listener: &(Socket, SocketAddr)) -> Socket {
+    pub fn accept(&mut self, listener: &Listener) -> End {
+        let program = listener.0.program;
         let mut socket = Err(Errno::AGAIN);
         // The last ACK of the handshake may be lost with the engine.
         self.until("a connection to accept", |scene| {
-            socket = scene.programs[side].accept(&mut scene.wired, &listener.0);
+            socket = scene.programs[program].accept(&mut scene.wired, &listener.0.socket);
             matches!(socket, Err(errno) if errno != Errno::AGAIN) || socket.is_ok()
         });
-        socket.unwrap()
+        let socket = socket.unwrap();
+        End { program, socket }
+    }
+
+    /// A connection that a program makes to a listener; its end, and the one that was accepted.
+    pub fn connected(&mut self, program: usize, listener: &Listener) -> Pair {
+        [self.connect(program, listener), self.accept(listener)]
     }
 
     /// Lets time pass until something has come.
-    fn until(&mut self, what: &str, mut has_come: impl FnMut(&mut Self) -> bool) {
+    pub fn until(&mut self, what: &str, mut has_come: impl FnMut(&mut Self) -> bool) {
         let end = self.wired.now + PATIENCE;
         self.wired.run_until_idle();
         while !has_come(self) {
@@ -127,147 +110,107 @@ impl Scene {
         }
     }
 
-    /// Bytes from one side to the other: those that were sent, each once.
-    fn carry(&mut self, pair: &Pair, from: usize, len: usize) {
-        let bytes: Vec<u8> = (0..len)
-            .map(|_| {
-                self.made = self.made.wrapping_mul(5).wrapping_add(1);
-                self.made
-            })
-            .collect();
-        let (mut sent, mut received) = (0, Vec::new());
+    /// Bytes that nobody has sent before.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let next = |_| {
+            self.made = self.made.wrapping_mul(5).wrapping_add(1);
+            self.made
+        };
+        (0..len).map(next).collect()
+    }
+
+    /// Bytes from one end to the other: those that were sent, each once.
+    pub fn carry(&mut self, from: &End, to: &End, len: usize) {
+        let bytes = self.bytes(len);
+        let mut sent = 0;
+        self.receive(from, to, &bytes, |scene| {
+            sent += scene.programs[from.program].send(&from.socket, &bytes[sent..]);
+        });
+    }
+
+    /// These bytes arrive, and no others, while `send` is called now and then.
+    pub fn receive(&mut self, from: &End, to: &End, bytes: &[u8], mut send: impl FnMut(&mut Self)) {
+        let mut received = Vec::new();
         let mut buffer = [0; SOME];
         self.until("bytes", |scene| {
-            sent += scene.programs[from].send(&pair[from], &bytes[sent..]);
-            let len = scene.programs[1 - from].receive(&pair[1 - from], &mut buffer);
+            send(scene);
+            let len = scene.programs[to.program].receive(&to.socket, &mut buffer);
             received.extend_from_slice(&buffer[..len]);
-            assert_eq!(
-                received,
-                bytes[..received.len()],
+            assert!(
+                received == bytes[..received.len()],
                 "other bytes than were sent"
             );
-            check(pair);
+            check(from, to);
             received.len() == bytes.len()
         });
         self.until("an acknowledgement", |_| {
-            let header = pair[from].header();
+            let header = from.socket.header();
             header.acknowledged() == header.written()
         });
-        check(pair);
+        check(from, to);
     }
 
-    /// Datagrams both ways. One may be lost, or come twice, where an engine ends.
-    fn datagrams(&mut self) {
-        let mut sockets = Vec::new();
-        for program in &mut self.programs {
-            sockets.push(program.datagram_socket(&mut self.wired).unwrap());
-        }
-        for (socket, address) in &sockets {
-            assert!(
-                socket.flags().contains(Flags::DATAGRAM),
-                "nobody was told of the socket"
-            );
-            let named = socket.header().addresses().0.map(|local| local.port());
-            assert_eq!(named, Some(address.port()));
-        }
-        for from in [1, 0] {
-            let payload = [7 + u8::from(from == 0); 100];
-            let destination = sockets[1 - from].1;
-            let mut waited = 0;
-            self.until("a datagram", |scene| {
-                if waited % 8 == 0 {
-                    scene.programs[from].send_datagram(
-                        &sockets[from].0,
-                        Some(destination),
-                        &payload,
-                    );
-                }
-                waited += 1;
-                let received = scene.programs[1 - from].receive_datagram(&sockets[1 - from].0);
-                received.is_some_and(|(_, bytes)| {
-                    assert_eq!(bytes, payload);
-                    true
-                })
-            });
-        }
-        for (side, (socket, _)) in sockets.iter().enumerate() {
-            self.close(side, socket);
-        }
-    }
-
-    /// The peer closes, the program reads that, and closes too.
-    fn peer_closes(&mut self, pair: &Pair) {
-        self.close(1, &pair[1]);
-        self.until("a FIN", |_| pair[0].flags().contains(Flags::FIN));
-        assert!(
-            !pair[0].flags().contains(Flags::ERROR),
-            "the connection failed"
-        );
-        self.close(0, &pair[0]);
-    }
-
-    /// The program closes first, right after it has written: the engine waits in TIME-WAIT.
-    fn program_closes(&mut self, pair: &Pair) {
-        let words = b"last words";
-        assert_eq!(self.programs[0].send(&pair[0], words), words.len());
-        self.programs[0].close(&pair[0]);
+    /// The last bytes that come to an end, whose other end is closed.
+    pub fn hears(&mut self, end: &End, bytes: &[u8]) {
         let mut received = Vec::new();
+        let mut buffer = [0; SOME];
         self.until("the last bytes", |scene| {
-            let mut buffer = [0; 32];
-            let len = scene.programs[1].receive(&pair[1], &mut buffer);
+            let len = scene.programs[end.program].receive(&end.socket, &mut buffer);
             received.extend_from_slice(&buffer[..len]);
-            received.len() >= words.len()
+            received.len() >= bytes.len()
         });
-        assert_eq!(received, words);
-        self.until("a FIN", |_| pair[1].flags().contains(Flags::FIN));
-        assert!(
-            !pair[1].flags().contains(Flags::ERROR),
-            "the connection failed"
-        );
-        self.close(1, &pair[1]);
+        assert!(received == bytes, "other bytes than were sent");
     }
 
-    fn peer_resets(&mut self, pair: &Pair) {
-        let changes = OptionChanges {
-            linger_s: Some(Some(0)),
-            ..OptionChanges::default()
-        };
-        let op = Op::SetOptions {
-            written_low: 0,
-            changes,
-        };
-        self.programs[1]
-            .try_call(&mut self.wired, pair[1].id, op)
-            .unwrap();
-        self.close(1, &pair[1]);
-        self.until("a reset", |scene| {
-            // A reset is sent once. Where the engine ended before it took it, what the program sends brings another.
-            if scene.has_ended.get() {
-                scene.programs[0].send(&pair[0], b"?");
-            }
-            pair[0].flags().contains(Flags::ERROR)
-        });
-        assert_eq!(pair[0].header().error(), 104, "ECONNRESET");
-        self.close(0, &pair[0]);
-    }
-
-    fn close(&mut self, side: usize, socket: &Socket) {
-        self.programs[side].close(socket);
+    pub fn close(&mut self, end: &End) {
+        self.programs[end.program].close(&end.socket);
         self.wired.run_until_idle();
     }
 
-    fn nothing_is_left(mut self) {
+    /// An end hears that there is nothing more to come, and nothing else.
+    pub fn hears_the_end(&mut self, end: &End) {
+        self.until("a FIN", |_| end.socket.flags().contains(Flags::FIN));
+        assert!(
+            !end.socket.flags().contains(Flags::ERROR),
+            "the connection failed"
+        );
+    }
+
+    /// An end hears that its connection was reset. A reset is sent once: where the engine ended before it had left, or before it was
+    /// taken, what the program sends brings another.
+    pub fn hears_a_reset(&mut self, end: &End) {
+        self.until("a reset", |scene| {
+            if scene.has_ended.get() {
+                scene.programs[end.program].send(&end.socket, b"?");
+            }
+            end.socket.flags().contains(Flags::ERROR)
+        });
+        assert_eq!(end.socket.header().error(), 104, "ECONNRESET");
+    }
+
+    /// One end is closed, the other one hears that, and closes too.
+    pub fn end(&mut self, [first, second]: [&End; 2]) {
+        self.close(first);
+        self.hears_the_end(second);
+        self.close(second);
+    }
+
+    /// All programs end.
+    pub fn nothing_is_left(mut self) {
         self.wired.advance(Duration::from_secs(300));
         drop(self.programs);
         self.wired.run_until_idle();
         assert_eq!(self.wired.holdings(), [[0; 6]; 2], "something is left");
+        let channels = &self.wired.cores[0].layer.byte_channels;
+        assert_eq!(channels.region_count(), 0, "memory between programs");
     }
 }
 
 /// What each end says of the bytes, beside the other's: nothing was acknowledged that has not arrived, nothing arrived that was not
 /// written, and nobody has heard of a failure.
-fn check(pair: &Pair) {
-    for [from, to] in [[0, 1], [1, 0]].map(|sides| sides.map(|side: usize| pair[side].header())) {
+pub fn check(one: &End, other: &End) {
+    let headers = [one, other].map(|end| end.socket.header());
+    for [from, to] in [[0, 1], [1, 0]].map(|sides| sides.map(|side: usize| &headers[side])) {
         assert!(
             from.acknowledged() <= to.received_end(),
             "what was acknowledged is not there"
@@ -278,13 +221,14 @@ fn check(pair: &Pair) {
         );
         assert!(to.consumed() <= to.received_end());
     }
-    let [near, far] = [0, 1].map(|side| pair[side].header().addresses());
+    let [near, far] = headers.map(|header| header.addresses());
     assert_eq!(near, (far.1, far.0), "the ends name others");
-    for end in pair {
+    for end in [one, other] {
         assert!(
-            !end.flags().intersects(Flags::ERROR | Flags::HUP),
-            "{:?}",
-            end.flags()
+            !end.socket.flags().intersects(Flags::ERROR | Flags::HUP),
+            "{:?}: {}",
+            end.socket.flags(),
+            end.socket.header().error()
         );
     }
 }

@@ -5,12 +5,16 @@
 //! processor stop after that one instruction (the trap flag), and makes the memory read-only again.
 #![allow(unsafe_code)]
 
+use crate::state::rows::crash;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
+use std::cell::Cell;
 
 /// Stores are not counted in more ranges than that.
-const RANGES_MAX: usize = 32;
+const RANGES_MAX: usize = 64;
+/// Descriptors of a test that no engine shall have closed have this number at least.
+pub const DESCRIPTORS_OF_TESTS: i32 = 500;
 /// Stop after the next instruction: bit 8 of EFLAGS.
 const TRAP_FLAG: i64 = 1 << 8;
 
@@ -23,11 +27,24 @@ pub enum End {
     Signal(i32),
 }
 
+/// Memory whose stores are counted.
+#[derive(Clone, Copy)]
+pub struct Memory {
+    /// Where it is mapped.
+    pub find: fn() -> Vec<Range<usize>>,
+    /// Some is mapped in the copy only: it is looked for at every fence.
+    pub is_made_there: bool,
+}
+
 static RANGES: [[AtomicUsize; 2]; RANGES_MAX] =
     [const { [const { AtomicUsize::new(0) }; 2] }; RANGES_MAX];
 /// Stores that were begun, twice, and one more while none is under way.
-static POINT: AtomicU64 = AtomicU64::new(0);
-static END_AT: AtomicU64 = AtomicU64::new(0);
+static POINT: AtomicUsize = AtomicUsize::new(0);
+static END_AT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static FOUND_BY: Cell<Option<Memory>> = const { Cell::new(None) };
+}
 
 /// Acts in a copy of this process, which has nobody's memory but the files that are mapped, and descriptors of its own. It is killed
 /// after `deadline_s` seconds.
@@ -44,21 +61,20 @@ pub fn in_process(deadline_s: u32, act: impl FnOnce() -> i32) -> End {
 
 /// Acts in a copy of this process that shares its descriptors, as an engine does with its keeper, and the files that are mapped. It is
 /// killed in front of (even numbers) or after (odd ones) a store to `memory`, counted from 0. This process has one thread.
-pub fn in_copy(memory: &[Range<usize>], end_at: u64, act: impl FnOnce()) -> End {
+pub fn in_copy(memory: Memory, end_at: usize, act: impl FnOnce()) -> End {
     let flags = libc::CLONE_FILES | libc::SIGCHLD;
     // SAFETY: clone(2) without a stack of its own, which is fork(2) but for the descriptors; no other thread holds a lock.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     if pid == 0 {
-        assert!(memory.len() <= RANGES_MAX);
-        for (place, range) in RANGES.iter().zip(memory) {
-            place[0].store(range.start, Ordering::Relaxed);
-            place[1].store(range.end - range.start, Ordering::Relaxed);
-        }
         POINT.store(0, Ordering::Relaxed);
         END_AT.store(end_at, Ordering::Relaxed);
         handle(libc::SIGSEGV, on_store);
         handle(libc::SIGTRAP, on_stored);
-        protect(libc::PROT_READ);
+        FOUND_BY.set(Some(memory));
+        look_again();
+        if memory.is_made_there {
+            crash::at_each_fence(look_again);
+        }
         act();
         protect(libc::PROT_READ | libc::PROT_WRITE);
         exit(0);
@@ -66,8 +82,26 @@ pub fn in_copy(memory: &[Range<usize>], end_at: u64, act: impl FnOnce()) -> End 
     wait(i32::try_from(pid).expect("a process"))
 }
 
+/// Stores to memory that was not mapped before count from now on.
+fn look_again() {
+    let found = FOUND_BY.get().map(|memory| (memory.find)());
+    for range in found.into_iter().flatten() {
+        let is_known = |[start, len]: &[AtomicUsize; 2]| {
+            range.start.wrapping_sub(start.load(Ordering::Relaxed)) < len.load(Ordering::Relaxed)
+        };
+        if RANGES.iter().any(is_known) {
+            continue;
+        }
+        let is_free = |[_, len]: &&[AtomicUsize; 2]| len.load(Ordering::Relaxed) == 0;
+        let [start, len] = RANGES.iter().find(is_free).expect("few mappings");
+        start.store(range.start, Ordering::Relaxed);
+        len.store(range.len(), Ordering::Relaxed);
+    }
+    protect(libc::PROT_READ);
+}
+
 /// Points that this copy has passed.
-pub fn points() -> u64 {
+pub fn points() -> usize {
     POINT.load(Ordering::Relaxed)
 }
 

@@ -1,6 +1,7 @@
 //! Two users: one takes all it can get, and the other has its own.
 
 use crate::harness::{Program, Socket, Wired, small_limits};
+use core::net::SocketAddr;
 use hostif::{Flags, Layout};
 use rustix::io::Errno;
 use tcp::Duration;
@@ -56,6 +57,31 @@ fn one_user_gets_half_of_the_listeners() {
     programs[0].close(&first.0);
     wired.run_until_idle();
     programs[2].listen(&mut wired, 1).unwrap();
+}
+
+#[test]
+fn one_user_gets_half_of_the_udp_ports() {
+    let mut wired = Wired::new(small_limits());
+    let share = small_limits().datagrams / 2;
+    let mut greedy = wired.try_attach_as(0, GREEDY).unwrap();
+    let sockets: Vec<Socket> = (0..share)
+        .map(|_| greedy.datagram_socket(&mut wired).unwrap().0)
+        .collect();
+    let refused = greedy.datagram_socket(&mut wired);
+    assert_eq!(refused.err(), Some(Errno::NOBUFS));
+    let mut second = wired.try_attach_as(0, GREEDY).unwrap();
+    let refused = second.datagram_socket(&mut wired);
+    assert_eq!(refused.err(), Some(Errno::NOBUFS), "of another program");
+    assert_eq!(refused_rows(&wired), 2);
+    let mut other = wired.try_attach_as(0, OTHER).unwrap();
+    other.datagram_socket(&mut wired).unwrap();
+    greedy.close(&sockets[0]);
+    wired.run_until_idle();
+    second.datagram_socket(&mut wired).unwrap();
+    // What a dead program had is its user's to have again.
+    drop(greedy);
+    wired.advance(Duration::from_secs(1));
+    second.datagram_socket(&mut wired).unwrap();
 }
 
 #[test]
@@ -137,5 +163,68 @@ fn a_program_or_user_whose_windows_are_full_gets_no_more_until_they_are_read() {
         }
         wired.advance(Duration::from_secs(70));
         assert!(waits.flags().contains(Flags::CONNECTED), "{of_user}");
+    }
+}
+
+/// Sends to a UDP socket that nobody reads, until it takes no more.
+fn fill(wired: &mut Wired, sender: &Program, from: &Socket, (socket, at): (&Socket, SocketAddr)) {
+    loop {
+        let before = socket.header().received_end();
+        for _ in 0..8 {
+            sender.send_datagram(from, Some(at), &[1; 1_400]);
+            wired.run_until_idle();
+        }
+        if socket.header().received_end() == before {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_program_or_user_whose_udp_rings_are_full_binds_no_more_until_it_closes_some() {
+    const SIZE: u32 = 1 << 20;
+    for of_user in [false, true] {
+        let mut limits = small_limits();
+        limits.datagrams = 64;
+        limits.region = Layout {
+            send_window_bytes: SIZE,
+            receive_window_bytes: SIZE,
+            ..limits.region
+        };
+        match of_user {
+            true => limits.window_memory_bytes = 2 << 20,
+            false => limits.program_memory_bytes = 1 << 20,
+        }
+        let mut wired = Wired::new(limits);
+        let mut greedy = wired.try_attach_as(1, GREEDY).unwrap();
+        let mut other = wired.try_attach_as(1, OTHER).unwrap();
+        let mut sender = wired.attach(0);
+        let (from, _) = sender.datagram_socket(&mut wired).unwrap();
+        let mut full = Vec::new();
+        let refusal = loop {
+            match greedy.datagram_socket(&mut wired) {
+                Ok((socket, at)) => {
+                    fill(&mut wired, &sender, &from, (&socket, at));
+                    full.push(socket);
+                }
+                Err(errno) => break errno,
+            }
+        };
+        assert_eq!(refusal, Errno::NOBUFS);
+        assert!(full.len() > 1, "{of_user}: it was refused too early");
+        let refused = wired.cores[1].layer.sockets.regions.refused();
+        assert_eq!((refused.rows, refused.windows), (0, 1), "{of_user}");
+        let memory = wired.cores[1].layer.sockets.regions.measure();
+        assert!(memory < 2 << 20, "{memory} bytes of {} rings", full.len());
+        let (heard, at) = other.datagram_socket(&mut wired).unwrap();
+        sender.send_datagram(&from, Some(at), b"served");
+        wired.run_until_idle();
+        let received = other.receive_datagram(&heard);
+        assert_eq!(received.map(|(_, payload)| payload), Some(b"served".into()));
+        for socket in &full {
+            greedy.close(socket);
+        }
+        wired.advance(Duration::from_secs(1));
+        greedy.datagram_socket(&mut wired).unwrap();
     }
 }
