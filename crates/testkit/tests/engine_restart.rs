@@ -163,6 +163,7 @@ fn upgrades_and_refusals(world: &World) {
             .finish(PATIENCE, || false);
         let done = done.unwrap();
         let report: Value = serde_json::from_str(&done.stdout).unwrap_or_default();
+        assert!(!report.is_null(), "no report: {done:?}");
         (done.status.code(), report)
     };
     let other_limits = script(
