@@ -12,7 +12,8 @@ NAME = "php"
 # As Debian calls its version.
 PROGRAM = "php8.2"
 PARTS = ["ext/sockets/tests", "ext/standard/tests/network", "ext/standard/tests/http", "ext/standard/tests/streams"]
-QUICK = ["ext/sockets/tests"]
+# To fetch its sources and run them takes too long; the parity program libc_handle makes the same calls.
+QUICK = []
 TEST_DEADLINE_S = 30
 PART_DEADLINE_S = 300
 WAYS = ("loopback", "supervised")

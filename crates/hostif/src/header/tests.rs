@@ -5,14 +5,15 @@ use core::net::SocketAddr;
 use super::*;
 use crate::{Layout, Region};
 
+const ID: SocketId = SocketId {
+    index: 4,
+    generation: 1,
+};
+
 #[test]
 fn a_header_tells_the_program_what_the_engine_set() {
     let region = Region::create(Layout::default(), 1, 1).unwrap();
-    let header = region.socket_header(3).unwrap();
-    let id = SocketId {
-        index: 4,
-        generation: 1,
-    };
+    let (header, id) = (region.socket_header(3).unwrap(), ID);
     header.engine_reset(id);
     assert!(header.is_of(id));
     let local: SocketAddr = "10.0.0.1:80".parse().unwrap();
@@ -39,11 +40,7 @@ fn a_header_tells_the_program_what_the_engine_set() {
 #[test]
 fn urgent_positions_and_limits_are_told_and_forgotten_with_the_socket() {
     let region = Region::create(Layout::default(), 1, 1).unwrap();
-    let header = region.socket_header(5).unwrap();
-    let id = SocketId {
-        index: 4,
-        generation: 1,
-    };
+    let (header, id) = (region.socket_header(5).unwrap(), ID);
     header.engine_reset(id);
     assert_eq!(header.send_limit(4096), 4096, "no limit but the window");
     header.engine_set_send_limit(1000);
@@ -113,11 +110,7 @@ fn who_has_seen_something_waits_until_it_was_signalled_of_or_waiting_makes_no_se
 #[test]
 fn calls_are_counted_until_the_header_is_another_sockets() {
     let region = Region::create(Layout::default(), 1, 1).unwrap();
-    let header = region.socket_header(5).unwrap();
-    let id = SocketId {
-        index: 4,
-        generation: 1,
-    };
+    let (header, id) = (region.socket_header(5).unwrap(), ID);
     header.engine_reset(id);
     header.program_count_read();
     header.program_count_read();

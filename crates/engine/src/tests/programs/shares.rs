@@ -1,5 +1,6 @@
 //! Two users: one takes all it can get, and the other has its own.
 
+use crate::config::Limits;
 use crate::harness::{Program, Socket, Wired, small_limits};
 use core::net::SocketAddr;
 use hostif::{Flags, Layout};
@@ -109,20 +110,26 @@ fn one_user_gets_half_of_the_connections() {
     greedy.connect(&mut wired, listener.1).unwrap();
 }
 
+/// Windows of 1 MiB, and memory for few of them: of users, who have half of it each, or of a program.
+fn little_memory(of_user: bool) -> Limits {
+    const SIZE: u32 = 1 << 20;
+    let mut limits = small_limits();
+    limits.region = Layout {
+        send_window_bytes: SIZE,
+        receive_window_bytes: SIZE,
+        ..limits.region
+    };
+    match of_user {
+        true => limits.window_memory_bytes = 2 << 20,
+        false => limits.program_memory_bytes = 1 << 20,
+    }
+    limits
+}
+
 #[test]
 fn a_program_or_user_whose_windows_are_full_gets_no_more_until_they_are_read() {
-    const SIZE: u32 = 1 << 20;
     for of_user in [false, true] {
-        let mut limits = small_limits();
-        limits.region = Layout {
-            send_window_bytes: SIZE,
-            receive_window_bytes: SIZE,
-            ..limits.region
-        };
-        match of_user {
-            true => limits.window_memory_bytes = 2 << 20,
-            false => limits.program_memory_bytes = 1 << 20,
-        }
+        let limits = little_memory(of_user);
         let mut wired = Wired::new(limits);
         let mut greedy = wired.try_attach_as(1, GREEDY).unwrap();
         let mut other = wired.try_attach_as(1, OTHER).unwrap();
@@ -182,19 +189,9 @@ fn fill(wired: &mut Wired, sender: &Program, from: &Socket, (socket, at): (&Sock
 
 #[test]
 fn a_program_or_user_whose_udp_rings_are_full_binds_no_more_until_it_closes_some() {
-    const SIZE: u32 = 1 << 20;
     for of_user in [false, true] {
-        let mut limits = small_limits();
+        let mut limits = little_memory(of_user);
         limits.datagrams = 64;
-        limits.region = Layout {
-            send_window_bytes: SIZE,
-            receive_window_bytes: SIZE,
-            ..limits.region
-        };
-        match of_user {
-            true => limits.window_memory_bytes = 2 << 20,
-            false => limits.program_memory_bytes = 1 << 20,
-        }
         let mut wired = Wired::new(limits);
         let mut greedy = wired.try_attach_as(1, GREEDY).unwrap();
         let mut other = wired.try_attach_as(1, OTHER).unwrap();

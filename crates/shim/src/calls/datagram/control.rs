@@ -72,7 +72,10 @@ pub fn ioctl(fd: RawFd, request: u64) -> Switched<i32> {
                 None => 0,
             }
         }
-        libc::TIOCOUTQ => served.stream.unacknowledged_bytes(),
+        libc::TIOCOUTQ => {
+            served.stream.on_idle_look();
+            served.stream.unacknowledged_bytes()
+        }
         _ => return Ok(None),
     };
     Ok(Some(i32::try_from(bytes).unwrap_or(i32::MAX)))
