@@ -246,6 +246,8 @@ pub struct Config {
     pub receive_buffer_max: u32,
     /// When SYNs are answered with cookies.
     pub syn_cookies: SynCookies,
+    /// Resets do not end TIME-WAIT (RFC 1337).
+    pub protects_time_wait: bool,
     /// The processor for each core's thread; empty: the scheduler's choice.
     pub cpus: Vec<usize>,
     /// How long an idle engine looks for work before it sleeps, microseconds.
@@ -279,6 +281,7 @@ impl Config {
             receive_offer: self.receive_offer,
             receive_buffer_max: self.receive_buffer_max,
             syn_cookies: self.syn_cookies,
+            protects_time_wait: self.protects_time_wait,
             ..stack::Config::new(secret)
         }
     }
@@ -307,6 +310,7 @@ impl Config {
             receive_offer: stack::Config::new([0; 16]).receive_offer,
             receive_buffer_max: tcp::RECEIVE_BUFFER_MAX,
             syn_cookies: SynCookies::default(),
+            protects_time_wait: false,
             cpus: Vec::new(),
             spin_us: 50,
             hold_idle_latency: true,

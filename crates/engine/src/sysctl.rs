@@ -43,7 +43,7 @@ const fn setting(
     }
 }
 
-static SETTINGS: [Setting; 19] = [
+static SETTINGS: [Setting; 20] = [
     setting("tcp_ecn", 0, 2, |config, value| {
         config.socket_options.ecn = EcnMode::from_number(u8::try_from(value).ok()?)?;
         Some(())
@@ -76,6 +76,10 @@ static SETTINGS: [Setting; 19] = [
     ),
     setting("tcp_syncookies", 0, 1, |config, value| {
         config.syn_cookies = SynCookies::from_number(u8::try_from(value).ok()?)?;
+        Some(())
+    }),
+    setting("tcp_rfc1337", 0, 0, |config, value| {
+        config.protects_time_wait = value != 0;
         Some(())
     }),
     setting("tcp_timestamps", 0, 1, |config, value| {

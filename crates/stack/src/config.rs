@@ -121,6 +121,8 @@ pub struct Config {
     pub fast_open_peers: usize,
     /// When SYNs are answered with cookies.
     pub syn_cookies: SynCookies,
+    /// Resets do not end TIME-WAIT (RFC 1337; Linux `tcp_rfc1337`).
+    pub protects_time_wait: bool,
 }
 
 impl Config {
@@ -145,6 +147,7 @@ impl Config {
             fast_open_keys: [None; FAST_OPEN_KEYS_MAX],
             fast_open_peers: 1_024,
             syn_cookies: SynCookies::WhenFull,
+            protects_time_wait: false,
         }
     }
 

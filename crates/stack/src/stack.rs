@@ -164,6 +164,7 @@ impl<'m> Stack<'m> {
         own.offers = config.offers;
         own.fast_open = config.fast_open;
         own.syn_cookies = config.syn_cookies;
+        own.protects_time_wait = config.protects_time_wait;
         own.receive_offer = config.receive_offer;
         own.receive_buffer_max = config.receive_buffer_max;
         own.ephemeral_ports = config.ephemeral_ports;

@@ -144,11 +144,7 @@ impl Connection {
             .position(header.ack, self.snd.una)
             .filter(|ack| (1..=self.snd.max).contains(ack));
         if acknowledges_syn && ack.is_none() {
-            return if header.flags.contains(Flags::RST) {
-                Events::empty()
-            } else {
-                self.owe_reset_reply(header.ack)
-            };
+            return self.meet_older_connection(header);
         }
         if header.flags.contains(Flags::RST) {
             return if acknowledges_syn {
@@ -221,6 +217,19 @@ impl Connection {
             srtt_us: self.rtt.srtt_us().unwrap_or(0),
         };
         self.congestion.start(self.options.congestion, now, &path);
+    }
+
+    /// The peer acknowledges what was never sent: it has an older connection of these ends, perhaps in TIME-WAIT. A reset
+    /// ends that one, and our SYN, which nobody has taken, follows at once where it was sent only once (RFC 9293 §3.5
+    /// figure 9; Linux sends it two ticks later).
+    fn meet_older_connection(&mut self, header: &Header) -> Events {
+        if self.timers.retries == 0 && self.recovery.retransmissions == 0 {
+            self.snd.nxt = 0;
+        }
+        if header.flags.contains(Flags::RST) {
+            return Events::TRANSMIT;
+        }
+        self.owe_reset_reply(header.ack)
     }
 
     pub(crate) fn owe_reset_reply(&mut self, seq: u32) -> Events {

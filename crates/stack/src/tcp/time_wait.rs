@@ -79,6 +79,11 @@ impl Tcp<'_> {
                 .handle_segment(now, segment.header, segment.payload.len())
         }) {
             TimeWaitAction::Ignore => {}
+            // RFC 1337 §3 (F1) has resets ignored; who sent one may want to connect anew, and as Linux that is let by.
+            TimeWaitAction::Reset if !ip.link.config.protects_time_wait => {
+                self.forget_time_wait(ip, w);
+            }
+            TimeWaitAction::Reset => {}
             TimeWaitAction::Reopen { iss_at_least } => return Some(iss_at_least),
             TimeWaitAction::Reply(reply) => {
                 let (source_port, destination_port) =

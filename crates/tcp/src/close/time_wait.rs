@@ -37,6 +37,8 @@ const _: () = assert!(size_of::<TimeWait>() <= 64);
 pub enum TimeWaitAction {
     /// Nothing.
     Ignore,
+    /// The peer has ended the connection: a reset of exactly the number that is expected.
+    Reset,
     /// Send this header (ports 0) back.
     Reply(Header),
     /// A new SYN may open the four-tuple again; its ISS must be at least this far along.
@@ -89,8 +91,12 @@ impl TimeWait {
         payload_len: usize,
     ) -> TimeWaitAction {
         if header.flags.contains(Flags::RST) {
-            // RFC 1337 §3 (F1): a reset does not shorten TIME-WAIT.
-            return TimeWaitAction::Ignore;
+            // RFC 5961 §3.2: no other number counts.
+            return if header.seq == self.rcv_nxt.0 {
+                TimeWaitAction::Reset
+            } else {
+                TimeWaitAction::Ignore
+            };
         }
         if header.flags.contains(Flags::SYN)
             && !header.flags.contains(Flags::ACK)

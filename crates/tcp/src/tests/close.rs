@@ -233,7 +233,7 @@ fn abort_right_after_the_handshake_acknowledges_it_first() {
 }
 
 #[test]
-fn time_wait_answers_a_repeated_fin_and_ignores_resets() {
+fn time_wait_answers_a_repeated_fin_and_resets_elsewhere_are_ignored() {
     let mut script = Script::established(&plain());
     script.conn.close(script.now);
     script.sent();
@@ -248,11 +248,18 @@ fn time_wait_answers_a_repeated_fin_and_ignores_resets() {
     };
     assert_eq!(reply.ack, fin.header.seq.wrapping_add(1));
     assert!(record.deadline() > first);
-    let reset = seg("R", 2, 0, b"");
-    assert_eq!(
-        record.handle_segment(script.now, &reset.header, 0),
-        TimeWaitAction::Ignore
-    );
+    for (seq, action) in [
+        (1, TimeWaitAction::Ignore),
+        (2, TimeWaitAction::Reset),
+        (3, TimeWaitAction::Ignore),
+    ] {
+        let reset = seg("R", seq, 0, b"");
+        assert_eq!(
+            record.handle_segment(script.now, &reset.header, 0),
+            action,
+            "{seq}"
+        );
+    }
 }
 
 #[test]

@@ -60,7 +60,9 @@ fn an_old_duplicate_syn_ack_is_reset_and_the_open_goes_on() {
     let mut script = Script::connecting(&plain());
     script.leaves(&["S 0:0"]);
     script.arrives(seg("S.", 900, 77, b""));
-    script.leaves(&["R 77:77"]);
+    script.leaves(&["R 77:77", "S 0:0"]);
+    script.arrives(seg("S.", 900, 78, b""));
+    script.leaves(&["R 78:78"]);
     assert!(
         script
             .arrives(seg("S.", 0, 1, b""))

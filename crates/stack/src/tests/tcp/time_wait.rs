@@ -111,20 +111,17 @@ fn a_later_syn_reopens_and_an_earlier_one_does_not() {
 }
 
 #[test]
-fn a_reset_does_not_end_time_wait() {
-    server(8, |node, listener| {
-        let next = closed_by_server(node, listener, 5_000);
-        node.deliver(
-            NOW,
-            &segment(
-                ip(PEER),
-                ip(ME),
-                &header(5_000, 80, 102, next, Flags::RST),
-                &[],
-            ),
-        );
-        assert_eq!(node.stack.time_waits().count(), 1, "RFC 1337");
-    });
+fn a_reset_of_the_next_number_ends_time_wait_unless_it_is_protected() {
+    for (number, is_protected, left) in [(101, false, 1), (102, true, 1), (102, false, 0)] {
+        server(8, |node, listener| {
+            node.stack.ip.link.config.protects_time_wait = is_protected;
+            let next = closed_by_server(node, listener, 5_000);
+            let reset = header(5_000, 80, number, next, Flags::RST);
+            node.deliver(NOW, &segment(ip(PEER), ip(ME), &reset, &[]));
+            let case = (number, is_protected);
+            assert_eq!(node.stack.time_waits().count(), left, "{case:?}");
+        });
+    }
 }
 
 #[test]

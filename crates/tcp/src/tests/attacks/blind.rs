@@ -202,6 +202,8 @@ fn a_handshake_is_not_moved_by_an_impossible_acknowledgement() {
     };
     let mut script = Script::connecting(&config);
     script.sent();
+    arrives_marked(&mut script, &poisoned("S.", 0, 900, b""), Ecn::Ce);
+    script.leaves(&["R 900:900", "S 0:0"]);
     let before = essence(&script.conn);
     arrives_marked(&mut script, &poisoned("S.", 0, 900, b""), Ecn::Ce);
     assert_eq!(essence(&script.conn), before, "SYN-SENT");

@@ -107,7 +107,7 @@ fn data_of_which_it_acknowledges_a_part_goes_on_from_there() {
 fn an_acknowledgement_of_what_was_not_sent_is_refused() {
     let mut script = sent_with_syn(500);
     script.arrives(seg("S.", 0, 502, b"").mss(1_000));
-    script.leaves(&["R 502:502"]);
+    script.leaves(&["R 502:502", "S 0:0"]);
     assert_eq!(script.conn.state(), State::SynSent);
 }
 
