@@ -84,7 +84,7 @@ test: check integration loom fuzz
 
 # The tests in tests/ folders: real programs on hosts of their own.
 integration:
-	CARGO=$(CARGO) scripts/integration
+	CARGO=$(CARGO) scripts/integration $(ARGS)
 
 # Kills and upgrades of an engine while redis-benchmark and transfers go on.
 demo-trust: build
