@@ -10,6 +10,7 @@ mod fit;
 pub mod loopback;
 mod stacks;
 pub mod trials;
+mod works;
 
 use std::{fs, path::PathBuf, process::ExitCode, thread};
 
@@ -119,7 +120,7 @@ pub fn of_the_stacks(
         };
         if let Some(costs) = preset.stacks.get_mut(stack.name()) {
             fitted.apply(stack, costs)?;
-            costs.trials = trials::beside(&found.seen, costs, &fitted.client());
+            costs.trials = trials::beside(&found.seen, &found.checks, costs, &fitted.client());
         }
     }
     Ok(preset)

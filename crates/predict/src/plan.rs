@@ -23,7 +23,7 @@ use output::write_file;
   shunt sim plan --record 4711 30s --out mine.toml     and what was seen as a file to change
   shunt sim calibrate --out costs.toml && shunt sim plan mine.toml --preset costs.toml
   shunt sim plan mine.toml --json
-  shunt sim plan --verify                              predictions beside measurements, five minutes
+  shunt sim plan --verify                              predictions beside measurements: ten minutes and more
 
 A recording counts connections, bytes and segments (INET_DIAG) and processor time, sleeps and
 calls (/proc); nothing is traced and the program is not slowed down. What it cannot see stands in

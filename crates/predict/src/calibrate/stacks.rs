@@ -2,8 +2,6 @@
 //! with a server that computes and one that does not, with small, larger and large answers, so that what a
 //! request, a wake-up, a packet and a byte cost can be told apart (`fit`).
 
-use std::time::Duration;
-
 use anyhow::{Context, ensure};
 use load::{
     requests::Seen,
@@ -18,59 +16,20 @@ use sim::plan::{Client, Costs, Source, Value};
 use super::{
     fit::{Fit, Sample, fit},
     value,
+    works::{BATCH, CHECKS, CONNECTIONS, MANY, SMALL, WORKS, asked_of, bytes, more_packets},
 };
 use statistics::Summary;
 
-/// Connections of the trials: a lone one, few, many, and twice as many.
-const CONNECTIONS: [usize; 5] = [1, 3, 8, 24, 48];
-/// As many as keep everybody busy.
-const MANY: usize = 24;
-/// Time of one batch.
-const BATCH: Duration = Duration::from_millis(250);
-/// Computation that makes the server the bottleneck.
-const COMPUTE_NS: u64 = 12_000;
-/// How much shorter where server and clients share a processor.
-const CROWDED_SHORTER: u64 = 6;
-/// Packets' payload on a lab's ordinary cable.
-const MSS_BYTES: usize = 1448;
-const SMALL: Work = Work {
-    request_bytes: 64,
-    response_bytes: 64,
-    compute_ns: 0,
-    together: false,
-};
-/// What is asked: a server that does nothing else, one that computes, one that writes at the end of a turn, larger and
-/// large answers.
-const WORKS: [Work; 5] = [
-    SMALL,
-    Work {
-        compute_ns: COMPUTE_NS,
-        ..SMALL
-    },
-    Work {
-        compute_ns: COMPUTE_NS,
-        together: true,
-        ..SMALL
-    },
-    Work {
-        response_bytes: 1024,
-        compute_ns: COMPUTE_NS / 2,
-        ..SMALL
-    },
-    Work {
-        response_bytes: 16 << 10,
-        compute_ns: 3 * COMPUTE_NS,
-        ..SMALL
-    },
-];
 /// Somebody who works for this part of the time is taken not to wait.
 const BUSY: f64 = 0.93;
 
 /// What was seen of a stack.
 #[derive(Debug)]
 pub struct Found {
-    /// What was asked, over how many connections, and what was seen.
+    /// What was asked, over how many connections, and what was seen: what the costs are fitted to.
     pub seen: Vec<(Work, usize, Seen)>,
+    /// The same of [`CHECKS`].
+    pub checks: Vec<(Work, usize, Seen)>,
     device_ns: Vec<f64>,
 }
 
@@ -83,44 +42,22 @@ pub struct Fitted {
     device_ns: Vec<f64>,
 }
 
-/// The work as it is asked of a stack. Beside an engine server and clients share a processor, so that their
-/// sum is the bottleneck with any computation; a short one lets them take as many requests at a time as real
-/// programs do.
-fn asked_of(stack: Stack, work: Work) -> Work {
-    let shorter = match stack {
-        Stack::Engine => CROWDED_SHORTER,
-        Stack::Kernel | Stack::Inline | Stack::AfXdp => 1,
-    };
-    Work {
-        compute_ns: work.compute_ns / shorter,
-        ..work
-    }
-}
-
 /// Measures one stack.
 pub fn measure(testbed: &Testbed, stack: Stack, batches: u8, say: &Say) -> anyhow::Result<Found> {
-    let mut seen = Vec::new();
-    for work in WORKS.map(|work| asked_of(stack, work)) {
-        say.say(&format!(
-            "{stack}: answers of {} bytes, {} µs of computation{}",
-            work.response_bytes,
-            work.compute_ns / 1000,
-            if work.together {
-                ", written together"
-            } else {
-                ""
-            }
-        ));
-        let server = testbed.serve(stack, work)?;
-        let wanted = CONNECTIONS.map(|_| Wanted::exactly(usize::from(batches)));
-        let found = in_turns(&wanted, |index| {
-            let connections = CONNECTIONS[index];
-            testbed.with_others(&server, || testbed.ask(&server, work, connections, BATCH))
-        })?;
-        for (connections, found) in CONNECTIONS.into_iter().zip(found) {
-            seen.push((work, connections, middle(found.runs)?));
+    let each = |works: &[Work]| -> anyhow::Result<_> {
+        let mut seen = Vec::new();
+        for work in works {
+            seen.extend(trials(
+                testbed,
+                stack,
+                asked_of(stack, *work),
+                batches,
+                say,
+            )?);
         }
-    }
+        Ok(seen)
+    };
+    let (seen, checks) = (each(&WORKS)?, each(&CHECKS)?);
     let mut device_ns = Vec::new();
     if stack == Stack::Engine {
         say.say("engine: its own processor time");
@@ -135,7 +72,40 @@ pub fn measure(testbed: &Testbed, stack: Stack, batches: u8, say: &Say) -> anyho
             *ns = ns.min(1e9 / seen.rate_per_s);
         }
     }
-    Ok(Found { seen, device_ns })
+    Ok(Found {
+        seen,
+        checks,
+        device_ns,
+    })
+}
+
+/// What is seen of one work, with each number of connections.
+fn trials(
+    testbed: &Testbed,
+    stack: Stack,
+    work: Work,
+    batches: u8,
+    say: &Say,
+) -> anyhow::Result<Vec<(Work, usize, Seen)>> {
+    say.say(&format!(
+        "{stack}: answers of {} bytes, {} µs of computation{}",
+        work.response_bytes,
+        work.compute_ns / 1000,
+        if work.together {
+            ", written together"
+        } else {
+            ""
+        }
+    ));
+    let server = testbed.serve(stack, work)?;
+    let wanted = CONNECTIONS.map(|_| Wanted::exactly(usize::from(batches)));
+    let found = in_turns(&wanted, |index| {
+        let connections = CONNECTIONS[index];
+        testbed.with_others(&server, || testbed.ask(&server, work, connections, BATCH))
+    })?;
+    let each = CONNECTIONS.into_iter().zip(found);
+    each.map(|(connections, found)| Ok((work, connections, middle(found.runs)?)))
+        .collect()
 }
 
 /// The batch with the middle rate.
@@ -159,16 +129,6 @@ fn device(testbed: &Testbed, server: &Server) -> anyhow::Result<Option<f64>> {
         "the engine's processor time cannot be read"
     );
     Ok(Some(used_s * 1e9 / requests))
-}
-
-/// Packets of an exchange beyond one each way.
-fn more_packets(work: Work) -> f64 {
-    let packets = |bytes: usize| bytes.div_ceil(MSS_BYTES);
-    (packets(work.request_bytes) + packets(work.response_bytes) - 2) as f64
-}
-
-fn bytes(work: Work) -> f64 {
-    (work.request_bytes + work.response_bytes) as f64
 }
 
 /// Whether a server's processor time is work: one that waits awake must have had no time to wait.
@@ -435,6 +395,7 @@ mod tests {
         let each = |work: Work| CONNECTIONS.map(|n| (work, n, seen(work, n)));
         Found {
             seen: WORKS.into_iter().flat_map(each).collect(),
+            checks: Vec::new(),
             device_ns: Vec::new(),
         }
     }

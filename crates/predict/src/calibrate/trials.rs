@@ -26,8 +26,13 @@ pub fn workload_of(work: Work) -> Workload {
     }
 }
 
-/// What trials say beside costs that were fitted to them.
-pub fn beside(seen: &[(Work, usize, Seen)], costs: &Costs, client: &Client) -> Vec<Trial> {
+/// What trials say beside costs that were fitted to those `seen`, and how far off these and the `checks` are, whichever is further.
+pub fn beside(
+    seen: &[(Work, usize, Seen)],
+    checks: &[(Work, usize, Seen)],
+    costs: &Costs,
+    client: &Client,
+) -> Vec<Trial> {
     let costs = Costs {
         trials: Vec::new(),
         ..costs.clone()
@@ -35,30 +40,35 @@ pub fn beside(seen: &[(Work, usize, Seen)], costs: &Costs, client: &Client) -> V
     let mut numbers: Vec<usize> = seen.iter().map(|(_, clients, _)| *clients).collect();
     numbers.sort_unstable();
     numbers.dedup();
+    // Between answers, as it was seen and as the model makes it.
+    let between_ns = |those: &[(Work, usize, Seen)], clients: usize| -> Vec<[f64; 2]> {
+        let its = those.iter().filter(|(_, of, _)| *of == clients);
+        its.map(|(work, _, seen)| {
+            let model = closed_loop(&workload_of(*work), &costs, client, clients);
+            [1e9 / seen.rate_per_s, 1e9 / model.rate_per_s]
+        })
+        .collect()
+    };
     let of = |clients: usize| {
-        let its = seen.iter().filter(|(_, of, _)| *of == clients);
-        // Seen, and as the model makes it.
-        let between_ns: Vec<[f64; 2]> = its
-            .map(|(work, _, seen)| {
-                let model = closed_loop(&workload_of(*work), &costs, client, clients);
-                [1e9 / seen.rate_per_s, 1e9 / model.rate_per_s]
-            })
-            .collect();
-        let more: Vec<f64> = between_ns
-            .iter()
-            .map(|[seen, model]| seen - model)
-            .collect();
+        let fitted = between_ns(seen, clients);
+        let more: Vec<f64> = fitted.iter().map(|[seen, model]| seen - model).collect();
         let more_ns = Summary::of(&more)?.median;
-        let squares = between_ns
-            .iter()
-            .map(|[seen, model]| ((model + more_ns) / seen - 1.0).powi(2));
+        let off = off(&fitted, more_ns).max(off(&between_ns(checks, clients), more_ns));
         Some(Trial {
             clients,
             more_ns: more_ns.round(),
-            off: ((squares.sum::<f64>() / more.len() as f64).sqrt() * 1000.0).round() / 1000.0,
+            off: (off * 1000.0).round() / 1000.0,
         })
     };
     numbers.into_iter().filter_map(of).collect()
+}
+
+/// Root of the mean square of how far the model is off with `more_ns`, as a part of what was seen.
+fn off(between_ns: &[[f64; 2]], more_ns: f64) -> f64 {
+    let squares = between_ns
+        .iter()
+        .map(|[seen, model]| ((model + more_ns) / seen - 1.0).powi(2));
+    (squares.sum::<f64>() / between_ns.len().max(1) as f64).sqrt()
 }
 
 #[cfg(test)]
@@ -106,7 +116,7 @@ mod tests {
             1 => -2500.0,
             _ => 900.0,
         });
-        costs.trials = beside(&trials, &costs, &client);
+        costs.trials = beside(&trials, &[], &costs, &client);
         let [lone, several] = &costs.trials[..] else {
             panic!("{:?}", costs.trials)
         };
@@ -120,7 +130,27 @@ mod tests {
         let (work, clients, found) = trials[2];
         let model = closed_loop(&workload_of(work), &costs, &client, clients);
         assert!((model.rate_per_s / found.rate_per_s - 1.0).abs() < 0.001);
-        assert_eq!(beside(&trials, &costs, &client), costs.trials);
+        assert_eq!(beside(&trials, &[], &costs, &client), costs.trials);
+    }
+
+    #[test]
+    fn a_check_that_the_model_does_not_foresee_says_how_far_it_is_off() {
+        let costs = Preset::shipped().stacks["inline"].clone();
+        let client = Client::of(5000.0);
+        let trials = seen(&costs, &client, |_, _| 900.0);
+        let checks = seen(&costs, &client, |clients, _| match clients {
+            1 => 900.0,
+            _ => 6900.0,
+        });
+        let found = beside(&trials, &checks, &costs, &client);
+        let [lone, several] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert!(lone.off < 0.002 && several.off > 0.1, "{found:?}");
+        assert!(
+            (several.more_ns - 900.0).abs() < 2.0,
+            "checks change no cost"
+        );
     }
 
     #[test]
@@ -129,7 +159,7 @@ mod tests {
         let client = Client::of(5000.0);
         let trials = seen(&costs, &client, |_, compute_ns| compute_ns as f64 / 2.0);
         assert!(
-            beside(&trials, &costs, &client)
+            beside(&trials, &[], &costs, &client)
                 .iter()
                 .all(|trial| trial.off > 0.1)
         );

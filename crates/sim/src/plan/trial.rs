@@ -12,7 +12,8 @@ pub struct Trial {
     pub clients: usize,
     /// What the time between two answers was longer than the costs make it, in nanoseconds; less than nothing where it was shorter.
     pub more_ns: f64,
-    /// How far the trials were off with that, as a part of their times: root of the mean square.
+    /// How far the trials were off with that, as a part of their times: root of the mean square. Of those to which the costs were
+    /// fitted, or of those to which nothing was, whichever is further.
     pub off: f64,
 }
 

@@ -1,0 +1,87 @@
+//! What servers are asked in trials, and over how many connections.
+
+use std::time::Duration;
+
+use load::trial::{Stack, Work};
+
+/// Connections of the trials: a lone one, few, many, and twice as many.
+pub const CONNECTIONS: [usize; 5] = [1, 3, 8, 24, 48];
+/// As many as keep everybody busy.
+pub const MANY: usize = 24;
+/// Time of one batch.
+pub const BATCH: Duration = Duration::from_millis(250);
+/// Computation that makes the server the bottleneck.
+pub const COMPUTE_NS: u64 = 12_000;
+/// How much shorter where server and clients share a processor.
+pub const CROWDED_SHORTER: u64 = 6;
+/// Packets' payload on a lab's ordinary cable.
+pub const MSS_BYTES: usize = 1448;
+pub const SMALL: Work = Work {
+    request_bytes: 64,
+    response_bytes: 64,
+    compute_ns: 0,
+    together: false,
+};
+/// What is asked: a server that does nothing else, one that computes, one that writes at the end of a turn, larger and
+/// large answers.
+pub const WORKS: [Work; 5] = [
+    SMALL,
+    Work {
+        compute_ns: COMPUTE_NS,
+        ..SMALL
+    },
+    Work {
+        compute_ns: COMPUTE_NS,
+        together: true,
+        ..SMALL
+    },
+    Work {
+        response_bytes: 1024,
+        compute_ns: COMPUTE_NS / 2,
+        ..SMALL
+    },
+    Work {
+        response_bytes: 16 << 10,
+        compute_ns: 3 * COMPUTE_NS,
+        ..SMALL
+    },
+];
+/// What nothing is fitted to: it says how far the fitted model is off a work of another kind, between those above.
+pub const CHECKS: [Work; 2] = [
+    Work {
+        request_bytes: 128,
+        response_bytes: 512,
+        compute_ns: COMPUTE_NS / 3,
+        together: false,
+    },
+    Work {
+        request_bytes: 128,
+        response_bytes: 4096,
+        compute_ns: COMPUTE_NS / 4,
+        together: false,
+    },
+];
+
+/// The work as it is asked of a stack. Beside an engine server and clients share a processor, so that their
+/// sum is the bottleneck with any computation; a short one lets them take as many requests at a time as real
+/// programs do.
+pub fn asked_of(stack: Stack, work: Work) -> Work {
+    let shorter = match stack {
+        Stack::Engine => CROWDED_SHORTER,
+        Stack::Kernel | Stack::Inline | Stack::AfXdp => 1,
+    };
+    Work {
+        compute_ns: work.compute_ns / shorter,
+        ..work
+    }
+}
+
+/// Packets of an exchange beyond one each way.
+pub fn more_packets(work: Work) -> f64 {
+    let packets = |bytes: usize| bytes.div_ceil(MSS_BYTES);
+    (packets(work.request_bytes) + packets(work.response_bytes) - 2) as f64
+}
+
+pub fn bytes(work: Work) -> f64 {
+    (work.request_bytes + work.response_bytes) as f64
+}
