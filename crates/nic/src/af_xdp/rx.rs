@@ -2,7 +2,8 @@
 
 use std::io;
 
-use ::wire::ethernet;
+use ::wire::ethernet::{self, EtherType};
+use ::wire::ipv4::Protocol;
 
 use super::queue::{Queue, broken};
 use super::{AfXdp, checksum};
@@ -16,7 +17,7 @@ impl AfXdp {
     ) -> io::Result<usize> {
         let slept = std::mem::take(&mut self.slept);
         // First and a part only, so that neither keeps the other waiting.
-        let mut received = self.packet.rx_burst(budget.div_ceil(4), sink)?;
+        let mut received = self.receive_by_packet_socket(budget.div_ceil(4), sink)?;
         let Self {
             queues,
             counters,
@@ -60,5 +61,37 @@ impl AfXdp {
             }
         }
         Ok(received)
+    }
+
+    /// What the XDP program left to the kernel: with several cores also what the device had put into another core's queue.
+    fn receive_by_packet_socket(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        if self.caps.queues == 1 || self.queues.is_empty() {
+            return self.packet.rx_burst(budget, sink);
+        }
+        let mut elsewhere = 0;
+        let received = self.packet.rx_burst(budget, &mut |frame| {
+            elsewhere += u64::from(is_whole_tcp(frame.bytes));
+            sink(frame);
+        })?;
+        self.counters.rx_elsewhere += elsewhere;
+        Ok(received)
+    }
+}
+
+/// Whether the XDP program would have taken it for TCP.
+fn is_whole_tcp(frame: &[u8]) -> bool {
+    let Ok((header, packet)) = ethernet::Header::parse(frame) else {
+        return false;
+    };
+    match header.ethertype {
+        EtherType::IPV4 => packet.first_chunk::<20>().is_some_and(|packet| {
+            packet[9] == Protocol::TCP.0 && u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff == 0
+        }),
+        EtherType::IPV6 => packet.get(6) == Some(&Protocol::TCP.0),
+        _ => false,
     }
 }
