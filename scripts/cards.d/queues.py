@@ -4,11 +4,13 @@ import json
 import sys
 
 from guest import addresses
-from matrix import PROBE, REDIS, WAYS
+from matrix import DPDK, PROBE, REDIS, WAYS
 from words import Failure, say
 
 # Cards of several queues, as QEMU has them: whether their drivers take a key, so that the card can spread as the engine does.
 TAKES_KEY = {"igb": True, "vmxnet3": False}
+# Those whose drivers of DPDK do.
+DPDK_TAKES_KEY = {"igb": True, "vmxnet3": False}
 # Connections that a program in the guest opens.
 CALLS = 8
 AFTERWARDS = 20
@@ -35,8 +37,11 @@ class Queues:
                     result["outcome"] = "not possible"
                     continue
                 try:
-                    for flags, signal in RUNS if TAKES_KEY[card] else RUNS[:1]:
-                        result["runs"].append(self.one(number, nic, way, (flags, signal)))
+                    if way == DPDK:
+                        result["runs"].append(self.one_of_dpdk(number, card, nic))
+                    else:
+                        for flags, signal in RUNS if TAKES_KEY[card] else RUNS[:1]:
+                            result["runs"].append(self.one(number, nic, way, (flags, signal)))
                     result["outcome"] = "ok"
                 except Failure as failure:
                     result.update(outcome="failed", said=str(failure))
@@ -56,24 +61,44 @@ class Queues:
                 raise Failure(f"spread by the card: {not is_by_card}: {self.matrix.said('engine')}")
             if (self.spread(nic) != before) != is_by_card:
                 raise Failure("the card's table and key are not as the engine says")
-            pids.append(self.matrix.start("redis", f"shunt run --policy engine-only -- {REDIS} {v4} {v6}"))
-            self.matrix.wait_to_serve("redis", pids[1])
-            for address in (v4, v6):
-                self.matrix.probe("many", address)
-            self.call(number)
-            status = self.status()
-            self.matrix.end(pids.pop())
+            received, elsewhere = self.traffic(number, v4, v6)
         finally:
             for pid in reversed(pids):
                 self.end(pid, signal)
         self.guest.wait_for(f"test \"$(ethtool -x {nic} | md5sum)\" = '{before}'", AFTERWARDS, "table and key as before")
+        if way != "af_packet" and (elsewhere > 0) == is_by_card:
+            raise Failure(f"{elsewhere} frames of {received} came in queues of other cores")
+        return received, elsewhere
+
+    def one_of_dpdk(self, number, card, nic):
+        """The same; the card is nobody else's, and nothing is given back but the card."""
+        v4, v6 = addresses(number)["engine"]
+        with self.guest.given_away(nic) as pci:
+            pid = self.matrix.start("engine", f"shunt engine --nic {pci} {WAYS[DPDK][0]} --cores 2 --address {v4}/24 --address {v6}/64")
+            try:
+                self.matrix.wait_for_engine(pid)
+                received, elsewhere = self.traffic(number, v4, v6)
+            finally:
+                self.matrix.end(pid)
+        if (elsewhere > 0) == DPDK_TAKES_KEY[card]:
+            raise Failure(f"{elsewhere} frames of {received} came in queues of other cores")
+        return received, elsewhere
+
+    def traffic(self, number, v4, v6):
+        """Short connections to a program in the guest and from some; frames that the engine got, and those of another core's queue."""
+        pid = self.matrix.start("redis", f"shunt run --policy engine-only -- {REDIS} {v4} {v6}")
+        try:
+            self.matrix.wait_to_serve("redis", pid)
+            for address in (v4, v6):
+                self.matrix.probe("many", address)
+            self.call(number)
+            status = self.status()
+        finally:
+            self.matrix.end(pid)
         received = [core["rx_frames"] for core in status["by_core"]]
         if min(received) == 0:
             raise Failure(f"a core got no frame: {received}")
-        elsewhere = status["driver_counters"]["rx_elsewhere"]
-        if way != "af_packet" and (elsewhere > 0) == is_by_card:
-            raise Failure(f"{elsewhere} frames of {sum(received)} came in queues of other cores")
-        return sum(received), elsewhere
+        return sum(received), status["driver_counters"]["rx_elsewhere"]
 
     def spread(self, nic):
         return self.guest.run(f"ethtool -x {nic} | md5sum").strip()
@@ -112,7 +137,7 @@ class Queues:
             return result["outcome"]
         if result["way"] == "af_packet":
             return "ok"
-        by_card = TAKES_KEY[result["card"]]
+        by_card = TAKES_KEY[result["card"]] and result["way"] != DPDK
         received, elsewhere = (sum(column) for column in zip(*(result["runs"][:2] if by_card else result["runs"])))
         text = f"{elsewhere} of {received}"
         if by_card:

@@ -195,7 +195,7 @@ pub const FIGURES: &[Figure] = &[
         ("driver_counters", "rx_elsewhere"),
         "driver_rx_elsewhere",
         "",
-        "Frames of TCP that AF_XDP found in a queue of another core.",
+        "Frames of TCP that came in a queue of another core (AF_XDP, DPDK).",
     ),
     counter(
         ("", "lost_at_stopped_queue"),

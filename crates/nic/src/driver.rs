@@ -219,8 +219,8 @@ pub struct Counters {
     pub tx_dropped: u64,
     /// Times the device was busy and a burst was cut short.
     pub tx_busy: u64,
-    /// Of the received frames: those of TCP that the device had put into a queue of another core, and that came from there by way
-    /// of the kernel.
+    /// Frames of TCP that the device had put into a queue of another core: they come from there by way of the kernel (AF_XDP),
+    /// or that core hands them over (DPDK).
     pub rx_elsewhere: u64,
 }
 

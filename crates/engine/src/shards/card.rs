@@ -33,22 +33,25 @@ pub fn plan(
     if entries == 0 || !entries.is_multiple_of(usize::from(CARD_ENTRIES)) {
         return Err("its table has not 128 entries, or a multiple of that");
     }
-    let cores = u32::from(steering.cores);
-    let rounds = queues
-        .checked_div(cores)
-        .filter(|rounds| *rounds > 0)
-        .ok_or("it has fewer queues than the engine has cores")?;
-    let queue_of = |value: u16| {
-        let value = u32::from(value);
-        value % cores + cores * (value / cores % rounds)
-    };
+    let table = table(steering, entries, queues);
+    let table = table.ok_or("it has fewer queues than the engine has cores")?;
     Ok(ReceiveHash {
-        table: (0..entries)
-            .map(|entry| queue_of(CardKey::value_of_entry(entry)))
-            .collect(),
+        table,
         key: key.bytes(found.key.len()),
         ..*found
     })
+}
+
+/// The table: core k has the queues whose number is k modulo the number of cores, by turns; `None`: there are too few.
+#[must_use]
+pub fn table(steering: Steering, entries: usize, queues: u32) -> Option<Vec<u32>> {
+    let cores = u32::from(steering.cores);
+    let rounds = queues.checked_div(cores).filter(|rounds| *rounds > 0)?;
+    let queue_of = |entry| {
+        let value = u32::from(CardKey::value_of_entry(entry));
+        value % cores + cores * (value / cores % rounds)
+    };
+    Some((0..entries).map(queue_of).collect())
 }
 
 /// Whether connections arrive, with what the card says that it has, in queues of their cores.

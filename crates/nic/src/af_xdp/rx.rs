@@ -2,12 +2,12 @@
 
 use std::io;
 
-use ::wire::ethernet::{self, EtherType};
-use ::wire::ipv4::Protocol;
+use ::wire::ethernet;
 
 use super::queue::{Queue, broken};
 use super::{AfXdp, checksum};
 use crate::driver::{Driver as _, RxChecksum, RxFrame};
+use crate::whole_tcp::is_whole_tcp;
 
 impl AfXdp {
     pub(super) fn receive(
@@ -79,19 +79,5 @@ impl AfXdp {
         })?;
         self.counters.rx_elsewhere += elsewhere;
         Ok(received)
-    }
-}
-
-/// Whether the XDP program would have taken it for TCP.
-fn is_whole_tcp(frame: &[u8]) -> bool {
-    let Ok((header, packet)) = ethernet::Header::parse(frame) else {
-        return false;
-    };
-    match header.ethertype {
-        EtherType::IPV4 => packet.first_chunk::<20>().is_some_and(|packet| {
-            packet[9] == Protocol::TCP.0 && u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff == 0
-        }),
-        EtherType::IPV6 => packet.get(6) == Some(&Protocol::TCP.0),
-        _ => false,
     }
 }

@@ -69,6 +69,10 @@ pub fn choose_steering(
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
         .context("getting random numbers")?;
     let random = u32::from_ne_bytes(random);
+    if cores > 1 && arguments.driver() == DriverName::Dpdk {
+        // Nobody else's card: it is told when it is opened, and what it spreads otherwise is handed over.
+        return Ok(Steering::of_card(cores, random));
+    }
     let is_kernels = matches!(arguments.driver(), DriverName::AfPacket | DriverName::AfXdp);
     if cores > 1 && is_kernels && !arguments.leave_card {
         let steering = Steering::of_card(cores, random);

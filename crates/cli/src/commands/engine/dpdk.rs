@@ -3,6 +3,8 @@
 
 use anyhow::bail;
 use hostif::Steering;
+#[cfg(feature = "dpdk")]
+use hostif::steering;
 use nic::Driver;
 
 use super::arguments::{Arguments, DriverName};
@@ -26,11 +28,23 @@ pub fn check(arguments: &Arguments) -> anyhow::Result<()> {
 /// A queue for each core.
 #[cfg(feature = "dpdk")]
 pub fn open(arguments: &Arguments, steering: Steering) -> anyhow::Result<Vec<Box<dyn Driver>>> {
-    use nic::dpdk::{Config, CoreOfFrame, Dpdk};
+    use nic::dpdk::{Config, CoreOfFrame, Dpdk, Spread};
+
+    /// Bytes of key, more than any card takes.
+    const KEY_BYTES: usize = 64;
 
     let options = arguments.dpdk_args.as_deref().unwrap_or_default();
+    let table = engine::card::table(
+        steering,
+        steering::CARD_ENTRIES.into(),
+        steering.cores.into(),
+    );
+    let table = table.map(|table| table.into_iter().filter_map(|queue| queue.try_into().ok()));
+    let key = steering.card_key().map(|key| key.bytes(KEY_BYTES));
+    let spread = key.zip(table.map(Iterator::collect));
     let config = Config {
         options: options.split_whitespace().map(str::to_owned).collect(),
+        spread: spread.map(|(key, table)| Spread { key, table }),
         ..Config::new(&arguments.nic)
     };
     let core_of_frame: CoreOfFrame =
