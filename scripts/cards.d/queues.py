@@ -15,7 +15,7 @@ DPDK_TAKES_KEY = {"igb": True, "vmxnet3": False}
 CALLS = 8
 AFTERWARDS = 20
 # How the engine is started, and how it ends.
-RUNS = (("", "TERM"), ("", "KILL"), ("--leave-card", "TERM"))
+RUNS = (("", "TERM"), ("", "KILL"), ("--leave-card", "TERM"), ("--share", "TERM"))
 
 
 class Queues:
@@ -49,12 +49,14 @@ class Queues:
 
     def one(self, number, nic, way, how):
         """One engine; how many frames of TCP it got, and how many of them in a queue of another core."""
-        guest, (v4, v6), (flags, signal) = self.guest, addresses(number)["engine"], how
-        is_by_card = TAKES_KEY[guest.cards[number - 1]] and not flags
+        guest, (flags, signal) = self.guest, how
+        v4, v6 = addresses(number)["kernel" if flags == "--share" else "engine"]
+        own = "" if flags == "--share" else f"--address {v4}/24 --address {v6}/64"
+        is_by_card = TAKES_KEY[guest.cards[number - 1]] and flags != "--leave-card"
         before = self.spread(nic)
         pids = []
         try:
-            line = f"shunt engine --nic {nic} {WAYS[way][0]} --cores 2 {flags} --address {v4}/24 --address {v6}/64"
+            line = f"shunt engine --nic {nic} {WAYS[way][0]} --cores 2 {flags} {own}"
             pids.append(self.matrix.start("engine", line))
             self.matrix.wait_for_engine(pids[0])
             if self.status()["spread_by_card"] != is_by_card:
@@ -62,6 +64,8 @@ class Queues:
             if (self.spread(nic) != before) != is_by_card:
                 raise Failure("the card's table and key are not as the engine says")
             received, elsewhere = self.traffic(number, v4, v6)
+            if way == "af_packet" and signal == "TERM":
+                self.crash(pids[0], nic)
         finally:
             for pid in reversed(pids):
                 self.end(pid, signal)
@@ -71,15 +75,18 @@ class Queues:
         return received, elsewhere
 
     def one_of_dpdk(self, number, card, nic):
-        """The same; the card is nobody else's, and nothing is given back but the card."""
+        """The same; the card is nobody else's, and the kernel has it again afterwards, though the engine is killed."""
         v4, v6 = addresses(number)["engine"]
-        with self.guest.given_away(nic) as pci:
-            pid = self.matrix.start("engine", f"shunt engine --nic {pci} {WAYS[DPDK][0]} --cores 2 --address {v4}/24 --address {v6}/64")
-            try:
-                self.matrix.wait_for_engine(pid)
-                received, elsewhere = self.traffic(number, v4, v6)
-            finally:
-                self.matrix.end(pid)
+        self.guest.run("echo 128 >/proc/sys/vm/nr_hugepages")
+        pid = self.matrix.start("engine", f"shunt engine --nic {nic} --take-card {WAYS[DPDK][0]} --cores 2 --address {v4}/24 --address {v6}/64")
+        try:
+            self.matrix.wait_for_engine(pid)
+            self.guest.run(f"test ! -e /sys/class/net/{nic}")
+            received, elsewhere = self.traffic(number, v4, v6)
+        finally:
+            self.end(pid, "KILL")
+            self.guest.wait_for(f"ip link set {nic} up", AFTERWARDS, nic)
+            self.guest.run("echo 0 >/proc/sys/vm/nr_hugepages")
         if (elsewhere > 0) == DPDK_TAKES_KEY[card]:
             raise Failure(f"{elsewhere} frames of {received} came in queues of other cores")
         return received, elsewhere
@@ -99,6 +106,14 @@ class Queues:
         if min(received) == 0:
             raise Failure(f"a core got no frame: {received}")
         return sum(received), status["driver_counters"]["rx_elsewhere"]
+
+    def crash(self, keeper, nic):
+        """The engine is killed, and its keeper starts another: the card stays as it is."""
+        before, was_by_card = self.spread(nic), self.status()["spread_by_card"]
+        self.guest.run(f"for pid in $(pidof shunt); do [ $(cut -d ' ' -f 4 /proc/$pid/stat) = {keeper.strip()} ] && kill -9 $pid; done; true")
+        self.guest.wait_for("shunt status | grep -q 'restarts after a crash 1'", 30, "another engine")
+        if (self.spread(nic), self.status()["spread_by_card"]) != (before, was_by_card):
+            raise Failure("the next engine spreads otherwise than the card")
 
     def spread(self, nic):
         return self.guest.run(f"ethtool -x {nic} | md5sum").strip()
@@ -141,8 +156,9 @@ class Queues:
         received, elsewhere = (sum(column) for column in zip(*(result["runs"][:2] if by_card else result["runs"])))
         text = f"{elsewhere} of {received}"
         if by_card:
-            received, elsewhere = result["runs"][2]
-            text += f"; with `--leave-card` {elsewhere} of {received}"
+            for run, flag in ((3, "--share"), (2, "--leave-card")):
+                received, elsewhere = result["runs"][run]
+                text += f"; with `{flag}` {elsewhere} of {received}"
         return text
 
     def table(self):

@@ -10,6 +10,7 @@ pub mod drivers;
 mod guard;
 pub mod keeper;
 pub mod offloads;
+mod pci;
 mod share;
 
 use std::process::ExitCode;
@@ -50,7 +51,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         ))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (chosen, why) = with_driver(arguments);
+    let (mut chosen, why) = with_driver(arguments);
+    if chosen.take_card && !chosen.check_state {
+        chosen.nic = card::take_for_dpdk(&chosen)?;
+    }
     if arguments.check_state {
         return keeper::check_state(config(&chosen)?, &chosen);
     }

@@ -70,6 +70,10 @@ pub struct Arguments {
     /// Repeatable. Without one the engine shares the kernel's addresses.
     #[arg(long, value_name = "ADDRESS/PREFIX", env = lab::ADDRESS_VARIABLE, value_delimiter = ',')]
     pub(super) address: Vec<Address>,
+    /// With --driver dpdk and --nic IFACE: take the card behind the interface from the kernel, which loses the interface and its
+    /// addresses, and give it back when the engine has ended.
+    #[arg(long)]
+    pub(super) take_card: bool,
     /// Share the interface's addresses with the kernel although the environment names others (a lab's does).
     /// The engine gets its programs' ports and connections, the kernel everything else. Needs CAP_NET_RAW,
     /// CAP_NET_ADMIN and CAP_BPF. Not with --driver tap.

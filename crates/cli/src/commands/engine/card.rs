@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::arguments::{Arguments, DriverName};
+use super::pci::{self, Card};
 use crate::sys;
 
 /// What the process says once the card spreads as the engine does.
@@ -97,10 +98,33 @@ pub fn choose_steering(
 fn begin(arguments: &Arguments, steering: Steering, pid: u32) -> anyhow::Result<()> {
     // Most interfaces are no cards: no process is needed to know it.
     plan_for(&arguments.nic, steering)?;
+    start(arguments, &format!("{pid},{}", steering.key), &[])
+}
+
+/// Takes the card behind an interface for DPDK until this process has ended; its address.
+pub fn take_for_dpdk(arguments: &Arguments) -> anyhow::Result<String> {
+    let nic = &arguments.nic;
+    if arguments.driver() != DriverName::Dpdk {
+        bail!("--take-card needs --driver {}", DriverName::Dpdk.name());
+    }
+    let card = Card::behind(ethtool::driver_info(nic));
+    let card = card.with_context(|| pci::refusal(nic, None))?;
+    start(
+        arguments,
+        &format!("{},0", std::process::id()),
+        &["--take-card"],
+    )
+    .with_context(|| format!("--take-card: the card of {nic}, {}", card.address))?;
+    Ok(card.address)
+}
+
+/// Starts the process, and waits until it has done its part.
+fn start(arguments: &Arguments, tended: &str, flags: &[&str]) -> anyhow::Result<()> {
     let mut process = Command::new("/proc/self/exe")
         .args(["engine", "--nic", &arguments.nic])
-        .args(["--cores", &steering.cores.to_string()])
-        .args(["--tend-card", &format!("{pid},{}", steering.key)])
+        .args(["--cores", &arguments.cores.to_string()])
+        .args(["--tend-card", tended])
+        .args(flags)
         .env_remove("LD_PRELOAD")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -132,6 +156,9 @@ pub fn plan_for(nic: &str, steering: Steering) -> anyhow::Result<(ReceiveHash, R
 /// The process itself: sets the card, says so, waits, and gives the card back.
 pub fn tend(arguments: &Arguments, tended: Tended) -> anyhow::Result<ExitCode> {
     sys::ignore_signals(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
+    if arguments.take_card {
+        return hold_for_dpdk(arguments, tended);
+    }
     let (nic, cores, key) = (&arguments.nic, arguments.cores, tended.key);
     let steering = Steering { cores, key };
     let set = engine_process(tended.pid).and_then(|engine| Ok((engine, set(nic, steering)?)));
@@ -152,6 +179,29 @@ pub fn tend(arguments: &Arguments, tended: Tended) -> anyhow::Result<ExitCode> {
     if receive_hash::read(nic).is_ok_and(|now| now == told) {
         give_back(nic, &found, queues).context("giving the card its table and key back")?;
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The process itself, for DPDK: takes the card, says so, waits, and gives it back.
+fn hold_for_dpdk(arguments: &Arguments, tended: Tended) -> anyhow::Result<ExitCode> {
+    let nic = &arguments.nic;
+    let taken = engine_process(tended.pid).and_then(|engine| {
+        let name = take(nic)?;
+        let card = Card::behind(ethtool::driver_info(nic)).context("it is on no PCI bus")?;
+        card.take()?;
+        Ok((engine, name, card))
+    });
+    let (engine, _name, card) = match taken {
+        Ok(taken) => taken,
+        Err(why) => {
+            output::print(&format!("{why:#}\n"))?;
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    output::print(&format!("{DONE}\n"))?;
+    wait_for_end(&engine)?;
+    card.give_back()
+        .with_context(|| format!("giving {} back to the kernel", card.address))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,6 +8,7 @@ use hostif::steering;
 use nic::Driver;
 
 use super::arguments::{Arguments, DriverName};
+use super::pci::{self, Card};
 
 /// Refuses the driver where it is not built in, and its flag with another driver.
 pub fn check(arguments: &Arguments) -> anyhow::Result<()> {
@@ -21,6 +22,11 @@ pub fn check(arguments: &Arguments) -> anyhow::Result<()> {
         bail!(
             "--driver dpdk: this shunt was built without DPDK. Install libdpdk (Debian: apt-get install libdpdk-dev pkg-config), then `cargo build --release --package cli --features dpdk`"
         );
+    }
+    let nic = &arguments.nic;
+    if netlink::interface::hardware_address(nic).is_ok() {
+        let card = Card::behind(netlink::ethtool::driver_info(nic));
+        bail!("{}", pci::refusal(nic, card.as_ref()));
     }
     Ok(())
 }
