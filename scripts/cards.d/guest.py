@@ -8,13 +8,17 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
 from words import Failure
 
 # QEMU's devices.
-DRIVERS = {"igb": "igb", "e1000e": "e1000e", "vmxnet3": "vmxnet3", "virtio": "virtio-net-pci"}
+DRIVERS = {"igb": "igb", "e1000e": "e1000e", "vmxnet3": "vmxnet3", "virtio": "virtio-net-pci", "vlan": "igb"}
+# A second igb, whose cable carries frames of one VLAN; this host's kernel may have none, so a program tags them.
+VLAN = "vlan"
+RELAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vlan.py")
 # What virtio needs for AF_XDP without a copy: it maps memory that is not its own behind an IOMMU alone.
 OPTIONS = {"virtio": {"disable-legacy": "on", "iommu_platform": True, "ats": True}}
 BOOT_SECONDS = 300
@@ -34,7 +38,7 @@ class Guest:
         self.packages, self.image, self.cards = packages, image, cards
         self.namespace = f"shunt-cards-{os.getpid()}"
         self.folder = tempfile.mkdtemp(prefix="shunt-cards-")
-        self.qemu = self.channel = self.monitor = None
+        self.qemu = self.channel = self.monitor = self.relay = None
         self.pending = b""
 
     def __enter__(self):
@@ -57,6 +61,9 @@ class Guest:
             except subprocess.TimeoutExpired:
                 self.qemu.kill()
                 self.qemu.wait()
+        if self.relay:
+            self.relay.kill()
+            self.relay.wait()
         subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -67,11 +74,22 @@ class Guest:
         subprocess.run(["ip", "netns", "add", self.namespace], check=True)
         self.ip("link", "set", "lo", "up")
         for number, card in enumerate(self.cards, 1):
-            self.ip("tuntap", "add", "dev", card, "mode", "tap", "vnet_hdr")
+            self.ip("tuntap", "add", "dev", card, "mode", "tap", *([] if card == VLAN else ["vnet_hdr"]))
             v4, v6 = addresses(number)["host"]
             self.ip("address", "add", f"{v4}/24", "dev", card)
             self.ip("address", "add", f"{v6}/64", "dev", card, "nodad")
             self.ip("link", "set", card, "up")
+        if VLAN in self.cards:
+            self.relay = self.beside(sys.executable, RELAY, VLAN, f"{self.folder}/far", f"{self.folder}/near")
+            if self.relay.stdout.readline().strip() != "relaying":
+                raise Failure(f"{RELAY}: {self.relay.stderr.read()}")
+
+    def cable(self, number):
+        """What a card is joined to."""
+        card = self.cards[number - 1]
+        if card == VLAN:
+            return f"dgram,id=n{number},local.type=unix,local.path={self.folder}/near,remote.type=unix,remote.path={self.folder}/far"
+        return f"tap,id=n{number},ifname={card},script=no,downscript=no,vhost=off"
 
     def boot(self):
         command, environment = self.packages.qemu()
@@ -82,10 +100,10 @@ class Guest:
             "-device", "intel-iommu,intremap=on,device-iotlb=on",
             "-serial", f"file:{self.folder}/console", "-serial", f"unix:{path},server=on,wait=off", "-qmp", f"unix:{monitor},server=on,wait=off",
         ]
-        for number, card in enumerate(self.cards, 1):
+        for number, _ in enumerate(self.cards, 1):
             # A slot of its own: only from there can a card be drawn.
             command += ["-device", f"pcie-root-port,id=slot{number},slot={number},chassis={number}"]
-            command += ["-netdev", f"tap,id=n{number},ifname={card},script=no,downscript=no,vhost=off"]
+            command += ["-netdev", self.cable(number)]
             command += ["-device", json.dumps(self.device(number))]
         with open(os.path.join(self.folder, "qemu"), "wb") as log:
             self.qemu = subprocess.Popen(
@@ -193,6 +211,19 @@ class Guest:
                 self.ip("link", "set", card, "mtu", "1500")
         else:
             yield nic
+
+    @contextlib.contextmanager
+    def given_away(self, nic):
+        """A card without the kernel, for a driver in a program, meanwhile; its PCI address."""
+        pci = self.run(f"cd -P /sys/class/net/{nic}/device; case $PWD in */virtio*) cd ..;; esac; basename $PWD").strip()
+        device, drivers = f"/sys/bus/pci/devices/{pci}", "/sys/bus/pci/drivers"
+        driver = self.run(f"basename $(readlink -f {device}/driver)").strip()
+        self.run(f"echo 128 >/proc/sys/vm/nr_hugepages; echo vfio-pci >{device}/driver_override; echo {pci} >{device}/driver/unbind; echo {pci} >/sys/bus/pci/drivers_probe; test -e {drivers}/vfio-pci/{pci}")
+        try:
+            yield pci
+        finally:
+            self.run(f"echo 0 >/proc/sys/vm/nr_hugepages; echo >{device}/driver_override; echo {pci} >{drivers}/vfio-pci/unbind; echo {pci} >{drivers}/{driver}/bind")
+            self.wait_for(f"ip link set {nic} up", 30, nic)
 
     def plug(self, number):
         """Puts a drawn card into its slot again."""

@@ -8,14 +8,19 @@ import subprocess
 
 from words import Failure
 
+# What gives a card to a program, and DPDK's drivers of the cards with what they need of DPDK.
+VFIO = ("vfio_pci", "vfio_iommu_type1")
+DPDK_DRIVERS = ("mempool_ring", "bus_pci", "bus_vdev", "net_e1000", "net_vmxnet3", "net_virtio")
 # Modules of the cards, each with what it needs. Others are built into Debian's kernel.
-DRIVERS = ("igb", "e1000e", "vmxnet3", "virtio_net", "virtio_pci")
+DRIVERS = ("igb", "e1000e", "vmxnet3", "virtio_net", "virtio_pci", "8021q")
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
-mkdir -p /dev/shm /run /tmp
+mkdir -p /dev/shm /run /tmp /var
+ln -s /run /var/run
+chmod 755 /
 mount -t tmpfs run /run
 mount -t bpf bpf /sys/fs/bpf
 mount -t debugfs debug /sys/kernel/debug
@@ -89,17 +94,37 @@ def modules(root, release):
             load(other.replace("-", "_"))
         ordered[name] = content
 
-    for driver in DRIVERS:
+    for driver in DRIVERS + VFIO:
         load(driver)
     return ordered
 
 
-def libraries(program):
-    ran = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
+def libraries(program, packages):
+    environment = dict(os.environ, LD_LIBRARY_PATH=packages.dpdk_libraries())
+    ran = subprocess.run(["ldd", program], capture_output=True, text=True, check=False, env=environment)
     return re.findall(r"(/\S+) \(0x", ran.stdout)
 
 
-def build(target, packages, programs):
+def add_libraries(archive, program, packages):
+    for library in libraries(program, packages):
+        archive.add(library.removeprefix(packages.dpdk).lstrip("/"), 0o100755, read(os.path.realpath(library)))
+
+
+def add_dpdk(archive, packages):
+    """Its drivers, where the library looks for them: under their whole version, each beside the other libraries too, which need some of them."""
+    libraries = packages.dpdk_libraries()
+    (folder,) = [name for name in os.listdir(os.path.join(libraries, "dpdk")) if name.startswith("pmds-")]
+    place = libraries.removeprefix(packages.dpdk)
+    for name in sorted(os.listdir(os.path.join(libraries, "dpdk", folder))):
+        found = re.fullmatch(r"(librte_(\w+)\.so\.[0-9]+)\.[0-9]+", name)
+        if found and found[2] in DPDK_DRIVERS:
+            path = os.path.join(libraries, "dpdk", folder, name)
+            archive.add(f"{place}/{found[1]}".lstrip("/"), 0o100755, read(path))
+            archive.add(f"{place}/dpdk/{folder}/{name}".lstrip("/"), 0o120777, f"{place}/{found[1]}".encode())
+            add_libraries(archive, path, packages)
+
+
+def build(target, packages, programs, has_dpdk):
     """Writes the image; `programs` are paths on this machine, which are in /bin there."""
     archive = Archive()
     archive.add("init", 0o100755, INIT.encode())
@@ -116,8 +141,9 @@ def build(target, packages, programs):
         subprocess.run(["strip", "-o", stripped, program], check=True)
         archive.add(f"bin/{os.path.basename(program)}", 0o100755, read(stripped))
         os.unlink(stripped)
-        for library in libraries(program):
-            archive.add(library.lstrip("/"), 0o100755, read(os.path.realpath(library)))
+        add_libraries(archive, program, packages)
+    if has_dpdk:
+        add_dpdk(archive, packages)
     for name in ("sbin/ethtool", "usr/sbin/ethtool"):
         path = os.path.join(packages.root, name)
         if os.path.exists(path):

@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 
-from guest import addresses
+from guest import VLAN, addresses
 from words import Failure, say
 
 # A way, how the engine is told of it, and what it then says that it uses.
@@ -14,7 +14,12 @@ WAYS = {
     "generic": ("--driver af_xdp --xdp-mode generic", ("af_xdp", "generic")),
     "native": ("--driver af_xdp --xdp-mode native", ("af_xdp", "native")),
     "zero-copy": ("--driver af_xdp --xdp-mode zero-copy", ("af_xdp", "zero-copy")),
+    # Its mode is the name of DPDK's driver.
+    "dpdk": ("--driver dpdk", ("dpdk", None)),
 }
+DPDK = "dpdk"
+# Elsewhere the kernel, which has no part in the card, would be needed.
+PLACES_OF_DPDK = ("engine", "cores")
 # Where the engine runs and whose the addresses are: an engine process of one core and of two, one that shares the kernel's addresses, one inside the
 # program; and an engine of one core with jumbo frames of 9,000 bytes.
 PLACES = {"engine": "", "cores": "--cores 2", "shared": "--share", "inline": "", "jumbo": ""}
@@ -24,6 +29,9 @@ IMPOSSIBLE = {
     ("e1000e", "native"): "the kernel's e1000e has no XDP",
     ("e1000e", "zero-copy"): "the kernel's e1000e has no XDP",
     ("vmxnet3", "zero-copy"): "the kernel's vmxnet3 has XDP, but takes no memory of AF_XDP",
+    ("vlan", DPDK): "an interface of a VLAN is no device",
+    ("vlan", "native"): "an interface of a VLAN has no XDP of its own",
+    ("vlan", "zero-copy"): "an interface of a VLAN has no XDP of its own",
 }
 # Followed by the addresses to listen on.
 REDIS = "redis-server --port 6379 --protected-mode no --save '' --bind"
@@ -32,7 +40,7 @@ DATAGRAMS = (("datagrams", "IPv4"),)
 # There a frame has to fit a page of 4 KiB with room for the kernel: cards refuse, or lose, longer ones.
 OF_ONE_PAGE = ("native", "zero-copy")
 # As QEMU has them.
-ONE_QUEUE = ("e1000e", "virtio")
+ONE_QUEUE = ("e1000e", "virtio", VLAN)
 LOST_BY_ALL = "frames of 8,000 bytes do not reach the guest's kernel either"
 PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "probe.py")
 
@@ -52,6 +60,9 @@ class Matrix:
     def prepare(self):
         """The kernel's own addresses on each card."""
         for number, _ in enumerate(self.cards, 1):
+            if self.cards[number - 1] == VLAN:
+                card = self.card_at(number)
+                self.guest.run(f"ip link set {card} up; ip link add link {card} name {card}.7 type vlan id 7")
             nic = self.find(number)
             v4, v6 = addresses(number)["kernel"]
             self.guest.run(f"echo 0 >/proc/sys/net/ipv6/conf/{nic}/accept_dad; ip link set {nic} up; ip address add {v4}/24 dev {nic}; ip address add {v6}/64 dev {nic}")
@@ -63,20 +74,31 @@ class Matrix:
             nic = self.find(number)
             for way in self.ways:
                 for place in self.places:
-                    if place == "jumbo" and way in OF_ONE_PAGE:
+                    if way == DPDK and place not in PLACES_OF_DPDK:
+                        continue
+                    if place == "jumbo" and (way in OF_ONE_PAGE or card == VLAN):
                         continue
                     self.cell(number, card, nic, way, place)
 
     def find(self, number):
+        """The guest's interface of a card."""
+        card = self.card_at(number)
+        return f"{card}.7" if self.cards[number - 1] == VLAN else card
+
+    def card_at(self, number):
         """The guest's name of a card, by its hardware address."""
-        found = self.guest.run(f"grep -l 02:00:00:90:{number:02x}:02 /sys/class/net/*/address")
+        found = self.guest.run(f"grep -l 02:00:00:90:{number:02x}:02 /sys/class/net/*/address | grep -v '[.]'")
         return found.split("/")[4]
 
     def cell(self, number, card, nic, way, place):
         result = {"card": card, "way": way, "place": place}
         self.results.append(result)
+        if way == DPDK and self.impossible(card, way, place):
+            result["outcome"] = "none"
+            return
         try:
-            with self.guest.changed(number, nic, place) as served:
+            changed = self.guest.given_away(nic) if way == DPDK else self.guest.changed(number, nic, place)
+            with changed as served:
                 try:
                     result["probes"], result["counters"] = self.serve(number, served, way, place)
                 except Failure as failure:
@@ -146,7 +168,7 @@ class Matrix:
     def judge(self, way, before):
         """Whether the engine used the way that it was told of; and what it counted until now, with what ended engines had."""
         status = json.loads(self.guest.run("shunt status --json"))
-        used = (status["driver"], status["driver_mode"])
+        used = (status["driver"], status["driver_mode"] if way != DPDK else None)
         if used != WAYS[way][1]:
             raise NoSuchWay(f"{' '.join(word for word in used if word)} serves instead: {' '.join(status['complaints'])}")
         if status["complaints"]:

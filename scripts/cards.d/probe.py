@@ -55,6 +55,25 @@ def echo(address):
             assert ask(stream, b"PING") == b"PONG"
 
 
+def many(address):
+    """Short connections, one after the other, from ports of the kernel's choice."""
+    for number in range(ROUNDS):
+        with connect(address) as stream:
+            text = b"%d" % number
+            assert ask(stream, b"ECHO", text) == text
+
+
+def answer(address):
+    """Whatever comes on a connection goes back on it; until it is ended."""
+    with socket.create_server((address, 7000)) as server:
+        print("listening", flush=True)
+        while True:
+            stream, _ = server.accept()
+            with stream:
+                while received := stream.recv(65536):
+                    stream.sendall(received)
+
+
 def up(address):
     """Bytes to the guest, whose hash it says."""
     content = os.urandom(BYTES)
@@ -101,7 +120,7 @@ def datagrams(address):
             assert peer.recv(65536) == content, f"another datagram of {length} bytes"
 
 
-PROBES = {"echo": echo, "up": up, "down": down, "slowly": slowly, "datagrams": datagrams}
+PROBES = {"echo": echo, "many": many, "answer": answer, "up": up, "down": down, "slowly": slowly, "datagrams": datagrams}
 
 if __name__ == "__main__":
     try:

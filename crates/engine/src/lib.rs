@@ -58,6 +58,7 @@ pub use process::resume::{
     Left, check_state, clock_ns, descriptor_numbers, left_behind, open_descriptors,
 };
 pub use process::run::{Engine, open_control_socket};
+pub use shards::card;
 pub use shards::section::Section;
 pub use shards::steering::core_of_frame;
 pub use sockets::rows::SOCKET_ROW_BYTES;

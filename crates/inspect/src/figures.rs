@@ -192,6 +192,12 @@ pub const FIGURES: &[Figure] = &[
         "Bursts that were cut short because the device was busy.",
     ),
     counter(
+        ("driver_counters", "rx_elsewhere"),
+        "driver_rx_elsewhere",
+        "",
+        "Frames of TCP that came in a queue of another core (AF_XDP, DPDK).",
+    ),
+    counter(
         ("", "lost_at_stopped_queue"),
         "driver_lost_at_stopped_queue",
         "",

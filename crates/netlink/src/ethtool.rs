@@ -87,6 +87,39 @@ pub fn coalescing_us(interface: &str) -> Option<[u32; 2]> {
     sys::coalescing(&control_socket().ok()?, interface).ok()
 }
 
+/// What a card itself notes of time, see `Documentation/networking/timestamping.rst` of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CardClock {
+    /// The number of its clock: `/dev/ptpN`.
+    pub number: u32,
+    /// It stamps frames that leave.
+    pub stamps_sent: bool,
+    /// It stamps every frame that arrives; otherwise those of the precision time protocol at most.
+    pub stamps_received: bool,
+}
+
+/// The card's clock; `None` where it has none.
+#[must_use]
+pub fn clock(interface: &str) -> Option<CardClock> {
+    let info = sys::time_stamping(&control_socket().ok()?, interface).ok()?;
+    parse_clock(&info)
+}
+
+fn parse_clock(info: &[u32; 11]) -> Option<CardClock> {
+    // SOF_TIMESTAMPING_TX_HARDWARE, SOF_TIMESTAMPING_RX_HARDWARE, HWTSTAMP_FILTER_ALL.
+    const SENT: u32 = 1;
+    const RECEIVED: u32 = 4;
+    const ALL: u32 = 1 << 1;
+    let [_, kinds, number, _, _, _, _, filters, ..] = *info;
+    // Without a clock it is -1.
+    let number = u32::try_from(number.cast_signed()).ok()?;
+    (kinds & (SENT | RECEIVED) != 0).then_some(CardClock {
+        number,
+        stamps_sent: kinds & SENT != 0,
+        stamps_received: kinds & RECEIVED != 0 && filters & ALL != 0,
+    })
+}
+
 /// In how many queues frames of the interface arrive.
 ///
 /// # Errors
@@ -106,6 +139,35 @@ mod tests {
         assert_eq!(coalescing_us("no such"), None);
         assert!(set_offload("no such", Offload::Segmentation, true).is_err());
         assert_eq!(receive_queues("no such").unwrap(), 1);
+    }
+
+    #[test]
+    fn a_clock_is_one_that_stamps_frames() {
+        let info = |kinds, number: i32, filters| {
+            parse_clock(&[
+                0x41,
+                kinds,
+                number.cast_unsigned(),
+                0,
+                0,
+                0,
+                0,
+                filters,
+                0,
+                0,
+                0,
+            ])
+        };
+        assert_eq!(info(0x1a, -1, 0), None, "of the kernel alone");
+        assert_eq!(info(0x1a, 0, 0), None);
+        let all = info(0x5f, 3, 3).unwrap();
+        assert_eq!(
+            (all.number, all.stamps_sent, all.stamps_received),
+            (3, true, true)
+        );
+        let of_protocol = info(0x5f, 0, 1 << 12).unwrap();
+        assert!(of_protocol.stamps_sent && !of_protocol.stamps_received);
+        assert_eq!(clock("lo"), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod message;
 mod monitor;
 mod namespace;
 mod nftables;
+pub mod receive_hash;
 mod rtnetlink;
 pub mod segments;
 mod sock_diag;

@@ -133,6 +133,52 @@ pub(super) fn coalescing(socket: &impl AsFd, name: &str) -> io::Result<[u32; 2]>
     Ok([settings[1], settings[5]])
 }
 
+/// `ETHTOOL_GET_TS_INFO`: `struct ethtool_ts_info`.
+pub(super) fn time_stamping(socket: &impl AsFd, name: &str) -> io::Result<[u32; 11]> {
+    let mut info = [0_u32; 11];
+    info[0] = 0x41;
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = info.as_mut_ptr().cast();
+    call(socket, SIOCETHTOOL, &mut request)?;
+    // Read only now, as above.
+    Ok(info)
+}
+
+/// `ETHTOOL_GRSSH` or `ETHTOOL_SRSSH`: `struct ethtool_rxfh`, whose third and fourth words say how many words of a table and how
+/// many bytes of a key follow its six.
+pub(super) fn receive_hash(socket: &impl AsFd, name: &str, words: &mut [u32]) -> io::Result<()> {
+    let needed = match words {
+        [_, _, entries, key_bytes, _, _, ..] => {
+            let (entries, key_bytes) = (usize::try_from(*entries), usize::try_from(*key_bytes));
+            let key_words = key_bytes.ok().map(|bytes| bytes.div_ceil(4));
+            let behind = entries.ok().zip(key_words);
+            behind.and_then(|(entries, key)| entries.checked_add(key)?.checked_add(6))
+        }
+        _ => None,
+    };
+    if needed.is_none_or(|needed| needed > words.len()) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut request = request(name)?;
+    // The kernel writes no further than the sizes say that were checked just now.
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    call(socket, SIOCETHTOOL, &mut request)
+}
+
+/// `ETHTOOL_GRXFH`: what of a flow's packets the card hashes (`RXH_*`), in `data` of `struct ethtool_rxnfc`.
+pub(super) fn hashed_fields(socket: &impl AsFd, name: &str, flow: u32) -> io::Result<u64> {
+    // The structure has 192 bytes.
+    let mut words = [0_u32; 64];
+    (words[0], words[1]) = (0x29, flow);
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    call(socket, SIOCETHTOOL, &mut request)?;
+    // Read only now, as above.
+    let [a, b, c, d] = words[2].to_ne_bytes();
+    let [e, f, g, h] = words[3].to_ne_bytes();
+    Ok(u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
+}
+
 pub(super) fn set_up(socket: &impl AsFd, name: &str) -> io::Result<()> {
     let mut request = request(name)?;
     call(socket, libc::SIOCGIFFLAGS, &mut request)?;

@@ -219,6 +219,9 @@ pub struct Counters {
     pub tx_dropped: u64,
     /// Times the device was busy and a burst was cut short.
     pub tx_busy: u64,
+    /// Frames of TCP that the device had put into a queue of another core: they come from there by way of the kernel (AF_XDP),
+    /// or that core hands them over (DPDK).
+    pub rx_elsewhere: u64,
 }
 
 impl core::ops::AddAssign for Counters {
@@ -230,6 +233,7 @@ impl core::ops::AddAssign for Counters {
         self.tx_bytes += other.tx_bytes;
         self.tx_dropped += other.tx_dropped;
         self.tx_busy += other.tx_busy;
+        self.rx_elsewhere += other.rx_elsewhere;
     }
 }
 

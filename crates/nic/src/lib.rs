@@ -23,6 +23,7 @@ pub mod sharing;
 mod sys;
 pub mod tap;
 mod vnet;
+mod whole_tcp;
 pub mod wire;
 
 pub use align::Aligner;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use ::wire::ethernet::Address;
 use ::wire::{arp, ipv4, tcp};
 use netlink::ethtool::{Offload, set_offload};
-use nic::af_packet::{AfPacket, Config, Handover, OpenError};
+use nic::af_packet::{AfPacket, Config, Handover, OpenError, steering};
 use nic::{Driver, Presence, RxChecksum, TxFrame};
 use support::{LEFT, Namespace, RIGHT, VETH, is_ipv4, pattern, receive, receive_all, wait};
 
@@ -606,11 +606,11 @@ fn queues_of_an_interface_that_was_made_anew_share_it_again() {
     let Some([left, right]) = support::veth(test) else {
         return;
     };
-    let program = nic::af_packet::steering::program(&nic::af_packet::steering::Mix {
+    let program = steering::program(&steering::Hash::Mixed(steering::Mix {
         key: 1,
         multipliers: [3; 3],
         shifts: [13; 3],
-    });
+    }));
     let config = Config::new(VETH);
     let mut queues = left
         .run(|| AfPacket::open_queues(&config, 2, &program))

@@ -9,7 +9,7 @@ mod support;
 
 use ::wire::ipv4;
 use bpf::classic::Instruction;
-use nic::af_packet::steering::{Mix, program};
+use nic::af_packet::steering::{Hash, Mix, program};
 use nic::af_packet::{AfPacket, Config, Handover};
 use nic::{Driver, Presence, TxFrame};
 use support::{LEFT, RIGHT, VETH, receive_all};
@@ -18,11 +18,11 @@ use support::{LEFT, RIGHT, VETH, receive_all};
 const CONNECTIONS: u16 = 40;
 
 fn spread() -> Vec<Instruction> {
-    program(&Mix {
+    program(&Hash::Mixed(Mix {
         key: 7,
         multipliers: [0x9e37_79b1, 0x85eb_ca77, 0xc2b2_ae3d],
         shifts: [15, 13, 16],
-    })
+    }))
 }
 
 /// What a process that ends now leaves.

@@ -11,16 +11,22 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use hostif::{Steering, steering};
+use nic::af_packet::steering::{Hash, Mix};
 use nic::af_packet::{self, AfPacket};
 use nic::{Driver, TxFrame};
 use testkit::{Lab, LabSpec, PATIENCE, Program, host};
 
 const CORES: u16 = 3;
 const FRAMES: u16 = 600;
-const STEERING: Steering = Steering {
-    cores: CORES,
-    key: 0x1234_abcd,
-};
+
+/// By a hash of the engine's own, and by a card's.
+fn steerings() -> [Steering; 2] {
+    [
+        Steering::random(CORES, 0x1234_abcd),
+        Steering::of_card(CORES, 0x1234_abcd),
+    ]
+}
+
 /// Our frames among whatever else is on the link: their source.
 const SOURCE: [u8; 6] = [2, 0, 0, 0, 0x5e, 1];
 /// Not everything reaches a small ring at once, so the sender goes on until it is ended.
@@ -31,6 +37,7 @@ type Case = (Vec<u8>, u16);
 
 #[derive(Clone, Debug)]
 struct Ends {
+    steering: Steering,
     addresses: [u32; 2],
     ports: [u16; 2],
     /// Words of IP options.
@@ -40,7 +47,7 @@ struct Ends {
 impl Ends {
     fn core(&self) -> u16 {
         let end = |n: usize| SocketAddr::from((Ipv4Addr::from(self.addresses[n]), self.ports[n]));
-        STEERING.core_of(end(0), end(1))
+        self.steering.core_of(end(0), end(1))
     }
 
     /// An IPv4 packet whose payload begins with the ports.
@@ -82,7 +89,7 @@ impl Ends {
 
     fn core_v6(&self) -> u16 {
         let end = |n: usize| SocketAddr::from((self.addresses_v6()[n], self.ports[n]));
-        STEERING.core_of(end(0), end(1))
+        self.steering.core_of(end(0), end(1))
     }
 
     fn segment(&self) -> Vec<u8> {
@@ -108,9 +115,10 @@ impl Random {
         u32::try_from(self.0 >> 32).unwrap()
     }
 
-    fn ends(&mut self) -> Ends {
+    fn ends(&mut self, steering: Steering) -> Ends {
         let mut port = || u16::try_from(self.draw() >> 16).unwrap();
         Ends {
+            steering,
             ports: [port(), port()],
             addresses: [self.draw(), self.draw()],
             options: usize::try_from(self.draw() % 11).unwrap(),
@@ -119,9 +127,9 @@ impl Random {
 }
 
 /// The frames: kinds by turns, with random parts.
-fn cases() -> Vec<Case> {
+fn cases(steering: Steering) -> Vec<Case> {
     let mut random = Random(2026);
-    let mut next = |n| case(n, &random.ends(), &random.ends());
+    let mut next = |n| case(n, &random.ends(steering), &random.ends(steering));
     (0..FRAMES).map(&mut next).collect()
 }
 
@@ -194,10 +202,12 @@ fn case(number: u16, outer: &Ends, inner: &Ends) -> Case {
 /// Devices without a filter send ICMP errors to the first core; of everything else they say the same.
 #[test]
 fn the_engine_finds_the_core_of_a_frame_as_the_hash_says() {
-    for (number, (frame, core)) in (0..).zip(cases()) {
-        let is_error = matches!(number % KINDS, 8 | 9 | 14);
-        if !is_error {
-            assert_eq!(engine::core_of_frame(STEERING, &frame), core, "{number}");
+    for steering in steerings() {
+        for (number, (frame, core)) in (0..).zip(cases(steering)) {
+            let is_error = matches!(number % KINDS, 8 | 9 | 14);
+            if !is_error {
+                assert_eq!(engine::core_of_frame(steering, &frame), core, "{number}");
+            }
         }
     }
 }
@@ -217,7 +227,7 @@ fn the_kernel_steers_every_kind_of_frame_as_the_hash_says() {
         testkit::start(host(&lab, on), binary.to_str().unwrap(), &arguments)
     };
     let _sender = role("b", "sender");
-    let done = role("a", "receiver").finish(LIMIT + PATIENCE, || false);
+    let done = role("a", "receiver").finish(2 * LIMIT + PATIENCE, || false);
     let done = done.unwrap();
     assert!(done.status.success(), "{}\n{}", done.stdout, done.stderr);
 }
@@ -226,9 +236,9 @@ fn the_kernel_steers_every_kind_of_frame_as_the_hash_says() {
 #[ignore = "a part of the test above"]
 fn sender() {
     let mut device = AfPacket::open(&af_packet::Config::new("eth0")).unwrap();
-    let cases = cases();
+    let cases = cases(steerings()[0]);
     let start = Instant::now();
-    while start.elapsed() < LIMIT {
+    while start.elapsed() < 2 * LIMIT {
         for (frame, _) in &cases {
             let _ = device.tx_burst(&[TxFrame::plain(frame)]).unwrap();
         }
@@ -239,15 +249,24 @@ fn sender() {
 #[test]
 #[ignore = "a part of the test above"]
 fn receiver() {
-    let mix = af_packet::steering::Mix {
-        key: STEERING.key,
-        multipliers: steering::MULTIPLIERS,
-        shifts: steering::SHIFTS,
-    };
-    let program = af_packet::steering::program(&mix);
+    let [own, of_card] = steerings();
+    receive_all(
+        own,
+        Hash::Mixed(Mix {
+            key: own.key,
+            multipliers: steering::MULTIPLIERS,
+            shifts: steering::SHIFTS,
+        }),
+    );
+    let rotations = of_card.card_key().unwrap().rotations;
+    receive_all(of_card, Hash::OfCard(rotations));
+}
+
+fn receive_all(steering: Steering, hash: Hash) {
+    let program = af_packet::steering::program(&hash);
     let config = af_packet::Config::new("eth0");
     let mut queues = AfPacket::open_queues(&config, CORES, &program).unwrap();
-    let cases = cases();
+    let cases = cases(steering);
     let mut seen = vec![false; cases.len()];
     let start = Instant::now();
     while seen.contains(&false) {

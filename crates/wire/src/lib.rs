@@ -29,6 +29,7 @@ pub mod tcp;
 pub mod template;
 #[cfg(test)]
 mod test_support;
+pub mod toeplitz;
 pub mod udp;
 pub mod virtio;
 

@@ -2,6 +2,7 @@
 
 pub mod arguments;
 mod background;
+pub mod card;
 pub mod checks;
 mod confined;
 mod dpdk;
@@ -9,13 +10,13 @@ pub mod drivers;
 mod guard;
 pub mod keeper;
 pub mod offloads;
+mod pci;
 mod share;
 
 use std::process::ExitCode;
 
 use anyhow::Context;
-use engine::{Config, EcnMode, Engine, FastOpenModes, KeptState, Left, SynCookies};
-use hostif::Steering;
+use engine::{Config, EcnMode, Engine, FastOpenModes, KeptState, SynCookies};
 use inspect::control;
 use rustix::fd::{AsFd as _, OwnedFd};
 use tracing_subscriber::fmt::{
@@ -34,6 +35,9 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.guard {
         return guard::run(arguments);
     }
+    if let Some(tended) = arguments.tend_card {
+        return card::tend(arguments, tended);
+    }
     if arguments.background {
         let started = background::start(&arguments.name, arguments.log.as_deref())?;
         for complaint in &started.complaints {
@@ -47,7 +51,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         ))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (chosen, why) = with_driver(arguments);
+    let (mut chosen, why) = with_driver(arguments);
+    if chosen.take_card && !chosen.check_state {
+        chosen.nic = card::take_for_dpdk(&chosen)?;
+    }
     if arguments.check_state {
         return keeper::check_state(config(&chosen)?, &chosen);
     }
@@ -98,7 +105,11 @@ fn serve(
     let mut config = config(arguments)?;
     config.kept = kept.map(|(kept, _)| kept);
     let left = engine::left_behind(&config, arguments.cores);
-    let steering = choose_steering(arguments.cores, left.as_ref())?;
+    let lives = config
+        .kept
+        .as_ref()
+        .map_or_else(std::process::id, |kept| kept.keeper);
+    let steering = card::choose_steering(arguments, left.as_ref(), lives)?;
     let left = left.map_or(Vec::new(), |left| left.queues);
     let opened = match &mut config.kept {
         Some(kept) => {
@@ -117,6 +128,10 @@ fn serve(
         tracing::warn!("{instead}");
         config.driver = DriverName::AfPacket.name().to_owned();
         config.driver_note = Some(instead);
+    }
+    if let Some(far) = card::far_processors(&arguments.nic, &arguments.cpu) {
+        tracing::warn!("{far}");
+        config.driver_note.get_or_insert(far);
     }
     let driver = opened.queues[0].mode().map_or_else(
         || config.driver.clone(),
@@ -256,18 +271,4 @@ fn announce(arguments: &Arguments, driver: &str) {
         arguments.nic,
         arguments.name,
     );
-}
-
-/// The key keeps strangers from choosing addresses and ports that all lead to one core. Connections that are there stay where
-/// they are.
-fn choose_steering(cores: u16, left: Option<&Left>) -> anyhow::Result<Steering> {
-    if let Some(left) = left {
-        let key = left.steering_key;
-        return Ok(Steering { cores, key });
-    }
-    let mut key = [0; 4];
-    rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())
-        .context("getting random numbers")?;
-    let key = u32::from_ne_bytes(key);
-    Ok(Steering { cores, key })
 }

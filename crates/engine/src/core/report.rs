@@ -27,6 +27,7 @@ pub fn status(core: &EngineCore) -> Value {
         "pid": pid(core),
         "core": core.shard.core,
         "cores": core.shard.steering.cores,
+        "spread_by_card": core.shard.steering.card_key().is_some(),
         "interface": core.config.interface,
         "driver": core.config.driver,
         "driver_mode": core.layer.link.driver.mode(),

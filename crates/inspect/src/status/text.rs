@@ -50,15 +50,7 @@ pub fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> Stri
     if passed > 0 {
         text += &format!("passed through memory to programs of this host: {passed} bytes\n");
     }
-    if status["cores"].as_u64().unwrap_or(1) > 1 {
-        let shares = status["by_core"].as_array().into_iter().flatten();
-        let shares: Vec<String> = shares.map(|core| core["connections"].to_string()).collect();
-        text += &format!(
-            "{} cores, with {} connections\n",
-            status["cores"],
-            shares.join(", ")
-        );
-    }
+    text += &cores(status);
     for interface in interfaces.as_array().into_iter().flatten() {
         let addresses = words(&interface["addresses"]);
         text += &format!(
@@ -76,6 +68,21 @@ pub fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> Stri
         );
     }
     text + &protections(&status["protections"]) + &warnings(status) + &tables(status, programs)
+}
+
+/// Over how many cores connections are spread, and how; nothing of an engine of one.
+fn cores(status: &Value) -> String {
+    if status["cores"].as_u64().unwrap_or(1) == 1 {
+        return String::new();
+    }
+    let shares = status["by_core"].as_array().into_iter().flatten();
+    let shares: Vec<String> = shares.map(|core| core["connections"].to_string()).collect();
+    let by_card = match status["spread_by_card"].as_bool() {
+        Some(true) => ", spread by the card",
+        _ => "",
+    };
+    let (count, shares) = (&status["cores"], shares.join(", "));
+    format!("{count} cores, with {shares} connections{by_card}\n")
 }
 
 /// How often another process went on with the engine's connections, and for how long it serves; nothing of an engine without a

@@ -13,7 +13,17 @@ use bpf::classic::{
     SHIFT_LEFT, SHIFT_RIGHT, STORE, XOR, XOR_X, if_equal, if_set, length, plain,
 };
 
-/// The constants of a hash that mixes two words: see [`program`].
+/// The hash of both ends: see [`program`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hash {
+    /// It mixes two words.
+    Mixed(Mix),
+    /// It is a network card's, with a key that repeats after 16 bits: the folded input is rotated to the right by n bits for
+    /// each bit n of this number.
+    OfCard(u16),
+}
+
+/// The constants of a hash that mixes two words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mix {
     /// Secret of the engine.
@@ -50,13 +60,19 @@ const ADDRESSES: u32 = 1;
 const OTHER_ADDRESS: u32 = 2;
 const PORTS: u32 = 3;
 
-/// The program. With `a` both addresses and `p` both ports, each XORed, it returns
+/// A card's hash: the lowest bit of what is returned, and how many bits.
+pub(crate) const CARD_SHIFT: u32 = 8;
+pub(crate) const CARD_MASK: u32 = 0x7f;
+
+/// The program. With `a` both addresses and `p` both ports, each XORed, it returns of a mixing hash
 ///
 /// ```text
 /// h = (a ^ key) * m0;  h = (h ^ h >> s0 ^ p) * m1;  h = (h ^ h >> s1) * m2;  h >> s2
 /// ```
+///
+/// and of a card's, with `f` the XOR of both halves of `a` and of `p`, the bits 8 to 14 of the XOR of all rotated `f`.
 #[must_use]
-pub fn program(mix: &Mix) -> Vec<Instruction> {
+pub fn program(hash: &Hash) -> Vec<Instruction> {
     let mut ipv4 = of_ipv4();
     let mut ipv6 = of_ipv6(length(&ipv4));
     let mut program = vec![
@@ -68,7 +84,10 @@ pub fn program(mix: &Mix) -> Vec<Instruction> {
     ];
     program.append(&mut ipv6);
     program.append(&mut ipv4);
-    program.extend(mixed(mix));
+    match hash {
+        Hash::Mixed(mix) => program.extend(mixed(mix)),
+        Hash::OfCard(rotations) => program.extend(of_card(*rotations)),
+    }
     program
 }
 
@@ -206,6 +225,40 @@ fn mixed(mix: &Mix) -> [Instruction; 20] {
         plain(SHIFT_RIGHT, mix.shifts[2]),
         plain(RETURN_ACCUMULATOR, 0),
     ]
+}
+
+/// A card's hash of the kept addresses and the loaded ports.
+fn of_card(rotations: u16) -> Vec<Instruction> {
+    let mut program = vec![
+        plain(COPY_TO_X, 0),
+        plain(LOAD_CELL, ADDRESSES),
+        plain(XOR_X, 0),
+        plain(COPY_TO_X, 0),
+        plain(SHIFT_RIGHT, 16),
+        plain(XOR_X, 0),
+        plain(AND, 0xffff),
+        plain(COPY_TO_X, 0),
+        plain(SHIFT_LEFT, 16),
+        plain(XOR_X, 0),
+        // Twice the folded input, from which every rotation is cut.
+        plain(STORE, PORTS),
+        plain(AND, 0),
+        plain(COPY_TO_X, 0),
+    ];
+    for by in (0..16).filter(|by| rotations >> by & 1 == 1) {
+        program.extend([
+            plain(LOAD_CELL, PORTS),
+            plain(SHIFT_RIGHT, by),
+            plain(XOR_X, 0),
+            plain(COPY_TO_X, 0),
+        ]);
+    }
+    program.extend([
+        plain(SHIFT_RIGHT, CARD_SHIFT),
+        plain(AND, CARD_MASK),
+        plain(RETURN_ACCUMULATOR, 0),
+    ]);
+    program
 }
 
 /// Returns 0 unless the accumulator is `operand`.

@@ -1,7 +1,7 @@
 //! AF_XDP where it can be had, packet sockets where not: one way to open for engines of every kind.
 
 use super::{AfXdp, Config, OpenError, packet_config};
-use crate::af_packet::{AfPacket, steering::Mix};
+use crate::af_packet::{AfPacket, steering::Hash};
 use crate::driver::Driver;
 use bpf::classic::Instruction;
 
@@ -11,7 +11,7 @@ pub struct Spread<'a> {
     /// How many.
     pub cores: u16,
     /// The hash.
-    pub mix: Mix,
+    pub hash: Hash,
     /// The same for packet sockets.
     pub program: &'a [Instruction],
 }
@@ -36,9 +36,9 @@ pub fn open(config: &Config, spread: Option<Spread<'_>>) -> Result<Opened, OpenE
         None => AfXdp::open(config).map(|one| vec![one]),
         Some(Spread {
             cores,
-            mix,
+            hash,
             program,
-        }) => AfXdp::open_queues(config, cores, mix, program),
+        }) => AfXdp::open_queues(config, cores, hash, program),
     };
     let error = match opened {
         Ok(queues) => {

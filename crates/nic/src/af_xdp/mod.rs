@@ -29,7 +29,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use netlink::{Interface, interface, segments::Kind};
 use rustix::event::epoll;
 
-use crate::af_packet::{self, AfPacket, steering::Mix};
+use crate::af_packet::{self, AfPacket, steering::Hash};
 use crate::driver::{Caps, Counters, Driver, LARGE_SEGMENT_BYTES, Presence, RxFrame, TxFrame};
 use crate::retry::Retry;
 use bpf::{Link, Map, MapKind, Program, ProgramKind};
@@ -96,24 +96,24 @@ impl AfXdp {
     }
 
     /// Opens the interface of `config` for `cores` cores; core k has every queue whose number is k modulo
-    /// `cores`. `mix` is the hash that says whose a connection is, `program` the same for packet sockets.
+    /// `cores`. `hash` is the hash that says whose a connection is, `program` the same for packet sockets.
     ///
     /// # Errors
     /// As [`AfXdp::open`].
     pub fn open_queues(
         config: &Config,
         cores: u16,
-        mix: Mix,
+        hash: Hash,
         program: &[bpf::classic::Instruction],
     ) -> Result<Vec<Self>, OpenError> {
         let packets = AfPacket::open_queues(&packet_config(config), cores, program)?;
-        Self::open_with(config, packets, Some((cores, mix)))
+        Self::open_with(config, packets, Some((cores, hash)))
     }
 
     fn open_with(
         config: &Config,
         packets: Vec<AfPacket>,
-        cores: Option<(u16, Mix)>,
+        cores: Option<(u16, Hash)>,
     ) -> Result<Vec<Self>, OpenError> {
         let failed = |call| failed(&config.interface, call);
         let is_size = |size: u32| size.is_power_of_two() && size <= 65_536;
@@ -366,6 +366,7 @@ impl Driver for AfXdp {
             tx_bytes: own.tx_bytes + packet.tx_bytes,
             tx_dropped: own.tx_dropped + packet.tx_dropped + sum(|queue| queue.tx_dropped),
             tx_busy: own.tx_busy + packet.tx_busy,
+            rx_elsewhere: own.rx_elsewhere,
         }
     }
 

@@ -11,7 +11,7 @@
 
 use std::net::IpAddr;
 
-use crate::af_packet::steering::Mix;
+use crate::af_packet::steering::{CARD_MASK, CARD_SHIFT, Hash, Mix};
 use crate::sharing::Tables;
 use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use bpf::{
@@ -66,7 +66,7 @@ pub(super) struct Taken<'a> {
     /// Whose.
     pub whose: Whose<'a>,
     /// With several cores: how many, and the hash.
-    pub cores: Option<(u16, Mix)>,
+    pub cores: Option<(u16, Hash)>,
     /// Each frame that is taken has the time before it: see [`STAMP_BYTES`].
     pub stamps: bool,
 }
@@ -201,7 +201,7 @@ fn into_socket(
     [first, pass]: [Label; 2],
 ) {
     match &taken.cores {
-        Some((cores, mix)) => only_own_queue(program, *cores, mix, [first, pass]),
+        Some((cores, hash)) => only_own_queue(program, *cores, hash, [first, pass]),
         None => _ = program.place(first),
     }
     if taken.stamps {
@@ -324,10 +324,33 @@ fn ports(program: &mut Assembler, at: i16, first: Label) {
 }
 
 /// Passes frames whose core has not this queue; as `af_packet::steering::program` computes it.
-fn only_own_queue(program: &mut Assembler, cores: u16, mix: &Mix, [first, pass]: [Label; 2]) {
+fn only_own_queue(program: &mut Assembler, cores: u16, hash: &Hash, [first, pass]: [Label; 2]) {
     let placed = program.label();
-    let number = |number: u32| i32::from_ne_bytes(number.to_ne_bytes());
-    let shift = |shift: u32| i32::try_from(shift & 31).expect("invariant: masked");
+    match hash {
+        Hash::Mixed(mix) => mixed(program, mix),
+        Hash::OfCard(rotations) => of_card(program, *rotations),
+    }
+    modulo(program, R7, cores);
+    program
+        .jump(placed)
+        .place(first)
+        .alu(Operation::Move, R7, 0)
+        .place(placed)
+        .load(Width::Word, R9, R6, RX_QUEUE_INDEX);
+    modulo(program, R9, cores);
+    program.jump_if(Condition::NotEqual, R7, R9, pass);
+}
+
+fn number(number: u32) -> i32 {
+    i32::from_ne_bytes(number.to_ne_bytes())
+}
+
+fn shift(shift: u32) -> i32 {
+    i32::try_from(shift & 31).expect("invariant: masked")
+}
+
+/// The hash of R7 and R8, in R7.
+fn mixed(program: &mut Assembler, mix: &Mix) {
     let fold = |program: &mut Assembler, by: u32| {
         program
             .alu32(Operation::Move, R5, R7)
@@ -349,15 +372,29 @@ fn only_own_queue(program: &mut Assembler, cores: u16, mix: &Mix, [first, pass]:
     program
         .alu32(Operation::Multiply, R7, number(mix.multipliers[2]))
         .alu32(Operation::ShiftRight, R7, shift(mix.shifts[2]));
-    modulo(program, R7, cores);
+}
+
+/// A card's hash of R7 and R8, in R7.
+fn of_card(program: &mut Assembler, rotations: u16) {
     program
-        .jump(placed)
-        .place(first)
-        .alu(Operation::Move, R7, 0)
-        .place(placed)
-        .load(Width::Word, R9, R6, RX_QUEUE_INDEX);
-    modulo(program, R9, cores);
-    program.jump_if(Condition::NotEqual, R7, R9, pass);
+        .alu32(Operation::Xor, R7, R8)
+        .alu32(Operation::Move, R5, R7)
+        .alu32(Operation::ShiftRight, R5, 16)
+        .alu32(Operation::Xor, R7, R5)
+        .alu32(Operation::And, R7, 0xffff)
+        .alu32(Operation::Move, R8, R7)
+        .alu32(Operation::ShiftLeft, R8, 16)
+        .alu32(Operation::Or, R8, R7)
+        .alu32(Operation::Move, R7, 0);
+    for by in (0..16).filter(|by| rotations >> by & 1 == 1) {
+        program
+            .alu32(Operation::Move, R5, R8)
+            .alu32(Operation::ShiftRight, R5, shift(by))
+            .alu32(Operation::Xor, R7, R5);
+    }
+    program
+        .alu32(Operation::ShiftRight, R7, shift(CARD_SHIFT))
+        .alu32(Operation::And, R7, number(CARD_MASK));
 }
 
 fn modulo(program: &mut Assembler, register: Register, cores: u16) {

@@ -7,6 +7,7 @@ use ::wire::ethernet;
 use super::queue::{Queue, broken};
 use super::{AfXdp, checksum};
 use crate::driver::{Driver as _, RxChecksum, RxFrame};
+use crate::whole_tcp::is_whole_tcp;
 
 impl AfXdp {
     pub(super) fn receive(
@@ -16,7 +17,7 @@ impl AfXdp {
     ) -> io::Result<usize> {
         let slept = std::mem::take(&mut self.slept);
         // First and a part only, so that neither keeps the other waiting.
-        let mut received = self.packet.rx_burst(budget.div_ceil(4), sink)?;
+        let mut received = self.receive_by_packet_socket(budget.div_ceil(4), sink)?;
         let Self {
             queues,
             counters,
@@ -59,6 +60,24 @@ impl AfXdp {
                 self.miss(&error)?;
             }
         }
+        Ok(received)
+    }
+
+    /// What the XDP program left to the kernel: with several cores also what the device had put into another core's queue.
+    fn receive_by_packet_socket(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        if self.caps.queues == 1 || self.queues.is_empty() {
+            return self.packet.rx_burst(budget, sink);
+        }
+        let mut elsewhere = 0;
+        let received = self.packet.rx_burst(budget, &mut |frame| {
+            elsewhere += u64::from(is_whole_tcp(frame.bytes));
+            sink(frame);
+        })?;
+        self.counters.rx_elsewhere += elsewhere;
         Ok(received)
     }
 }

@@ -10,6 +10,17 @@ pub struct Config {
     pub device: String,
     /// Further options for DPDK. The first device of a process sets them.
     pub options: Vec<String>,
+    /// How the device is to spread frames over its queues, if it can; otherwise as it likes.
+    pub spread: Option<Spread>,
+}
+
+/// How a device spreads frames over its queues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spread {
+    /// Of its Toeplitz hash; more bytes than any device takes.
+    pub key: Vec<u8>,
+    /// The queue for each value of the hash's lower bits, a power of two of them.
+    pub table: Vec<u16>,
 }
 
 impl Config {
@@ -19,6 +30,7 @@ impl Config {
         Self {
             device: device.into(),
             options: Vec::new(),
+            spread: None,
         }
     }
 }
@@ -201,6 +213,7 @@ mod tests {
         let config = Config {
             device: device.to_owned(),
             options: options.split_whitespace().map(str::to_owned).collect(),
+            spread: None,
         };
         let machine = Machine {
             has_huge_pages,

@@ -104,6 +104,13 @@ unsafe extern "C" {
     pub(super) fn shunt_about(port: u16, about: *mut About) -> c_int;
     pub(super) fn shunt_configure(port: u16, setup: *mut RawSetup) -> c_int;
     pub(super) fn shunt_start(port: u16, setup: *const RawSetup) -> c_int;
+    pub(super) fn shunt_spread(
+        port: u16,
+        key: *mut u8,
+        key_len: u32,
+        table: *const u16,
+        entries: u32,
+    ) -> c_int;
     pub(super) fn shunt_stop(port: u16);
     pub(super) fn shunt_close(port: u16);
     pub(super) fn shunt_groups(port: u16, groups: *mut [u8; 6], count: u32) -> c_int;

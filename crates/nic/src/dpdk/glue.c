@@ -216,6 +216,37 @@ shunt_start(uint16_t port, const struct setup *setup)
 	return result;
 }
 
+/* Has the port spread frames over its queues by this key and table; a longer table repeats it. */
+int
+shunt_spread(uint16_t port, uint8_t *key, uint32_t key_len, const uint16_t *table, uint32_t entries)
+{
+	struct rte_eth_rss_reta_entry64 all[RTE_ETH_RSS_RETA_SIZE_512 / RTE_ETH_RETA_GROUP_SIZE];
+	struct rte_eth_dev_info info;
+	struct rte_eth_rss_conf conf;
+	int result = rte_eth_dev_info_get(port, &info);
+
+	if (result != 0)
+		return result;
+	memset(&conf, 0, sizeof(conf));
+	conf.rss_key = key;
+	conf.rss_key_len = info.hash_key_size == 0 ? 40 : info.hash_key_size;
+	conf.rss_hf = RSS_OF_TCP & info.flow_type_rss_offloads;
+	if (conf.rss_key_len > key_len || info.reta_size == 0 || info.reta_size % entries != 0 ||
+	    info.reta_size > RTE_ETH_RSS_RETA_SIZE_512)
+		return -ENOTSUP;
+	result = rte_eth_dev_rss_hash_update(port, &conf);
+	if (result != 0)
+		return result;
+	memset(all, 0, sizeof(all));
+	for (uint16_t entry = 0; entry < info.reta_size; entry++) {
+		struct rte_eth_rss_reta_entry64 *group = &all[entry / RTE_ETH_RETA_GROUP_SIZE];
+
+		group->mask |= UINT64_C(1) << (entry % RTE_ETH_RETA_GROUP_SIZE);
+		group->reta[entry % RTE_ETH_RETA_GROUP_SIZE] = table[entry % entries];
+	}
+	return rte_eth_dev_rss_reta_update(port, all, info.reta_size);
+}
+
 void
 shunt_stop(uint16_t port)
 {

@@ -24,7 +24,7 @@ use std::time::Instant;
 use rustix::event::epoll;
 
 use crate::driver::{Caps, Counters, Driver, MAX_FRAME_BYTES, RxFrame, TxFrame};
-pub use config::Config;
+pub use config::{Config, Spread};
 pub use error::OpenError;
 use ffi::able;
 use port::{Attached, Inbox, PENDING};

@@ -177,6 +177,10 @@ impl Attached {
         }
         let wanted = wanted(&about, queues);
         let setup = begin(&mut port, &wanted, &about, failed)?;
+        if let Some(spread) = &config.spread {
+            // Where it does not, what is another core's is handed over.
+            let _ = port.spread(spread);
+        }
         let mut inboxes = Vec::new();
         if queues > 1 {
             for queue in 0..queues {

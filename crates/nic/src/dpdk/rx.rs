@@ -3,6 +3,7 @@
 use super::sys::Mbuf;
 use super::{BURST, Dpdk};
 use crate::driver::{Counters, RxFrame};
+use crate::whole_tcp::is_whole_tcp;
 
 impl Dpdk {
     pub(super) fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
@@ -49,7 +50,10 @@ impl Dpdk {
             let core = core_of_frame(mbuf.look().first) % self.caps.queues;
             if core == queue {
                 self.received.push(mbuf);
-            } else if !inboxes[usize::from(core)].put(mbuf) {
+                continue;
+            }
+            self.counters.rx_elsewhere += u64::from(is_whole_tcp(mbuf.look().first));
+            if !inboxes[usize::from(core)].put(mbuf) {
                 self.counters.rx_dropped += 1;
             }
         }

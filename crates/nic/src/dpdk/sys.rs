@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr::NonNull;
 
+use super::config::Spread;
 use super::ffi::*;
 use crate::driver::RxChecksum;
 
@@ -134,6 +135,25 @@ impl Port {
         let raw = raw(setup, pools.receive.raw.as_ptr());
         // SAFETY: the pool lives as long as this port, and is dropped after the device was closed.
         checked(unsafe { shunt_start(self.number, &raw const raw) })
+    }
+
+    /// Has it spread frames over its queues by a key and a table.
+    pub fn spread(&mut self, spread: &Spread) -> io::Result<()> {
+        let count = |len| u32::try_from(len).map_err(|_| io::ErrorKind::InvalidInput);
+        let (mut key, table) = (spread.key.clone(), &spread.table);
+        if table.is_empty() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: both are read by the call only, no further than they are long.
+        checked(unsafe {
+            shunt_spread(
+                self.number,
+                key.as_mut_ptr(),
+                count(key.len())?,
+                table.as_ptr(),
+                count(table.len())?,
+            )
+        })
     }
 
     pub fn stop(&mut self) {

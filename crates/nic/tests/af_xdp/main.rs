@@ -13,6 +13,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use ::wire::{ipv4, tcp};
+use nic::af_packet::steering::{Hash, Mix, program};
 use nic::af_packet::{self, AfPacket};
 use nic::af_xdp::{AfXdp, Config, Mode, OpenError};
 use nic::{Driver, RxChecksum};
@@ -354,13 +355,14 @@ fn each_core_gets_its_connections_whatever_queue_they_arrive_in() {
     let Some([left, right]) = support::veth_of_queues(test, 2) else {
         return;
     };
-    let mix = nic::af_packet::steering::Mix {
+    let mix = Mix {
         key: 0x1234_5678,
         multipliers: [0x85eb_ca6b, 0xc2b2_ae35, 0x27d4_eb2f],
         shifts: [16, 13, 16],
     };
-    let program = nic::af_packet::steering::program(&mix);
-    let opened = right.run(|| AfXdp::open_queues(&Config::new(VETH), 2, mix, &program));
+    let hash = Hash::Mixed(mix);
+    let program = program(&hash);
+    let opened = right.run(|| AfXdp::open_queues(&Config::new(VETH), 2, hash, &program));
     let mut cores = opened.unwrap();
     let mut left = open(&left, &Config::new(VETH));
     let link = (
@@ -392,7 +394,9 @@ fn each_core_gets_its_connections_whatever_queue_they_arrive_in() {
     });
     assert_eq!(found, expected);
     assert!(expected.iter().all(|count| *count > 16));
-    let too_many = right.run(|| AfXdp::open_queues(&Config::new(VETH), 3, mix, &program));
+    let elsewhere = [0, 1].map(|core: usize| cores[core].counters().rx_elsewhere);
+    assert_eq!(elsewhere, [0, expected[1] as u64], "all came in queue 0");
+    let too_many = right.run(|| AfXdp::open_queues(&Config::new(VETH), 3, hash, &program));
     let error = too_many.map(drop).unwrap_err();
     assert!(
         matches!(

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use hostif::Steering;
 use netlink::ethtool;
 use netlink::xdp::{self, XdpFeatures};
 use serde::Serialize;
@@ -12,6 +13,7 @@ use serde::Serialize;
 use super::interfaces::{self, InterfaceReport};
 use super::measured::way_for;
 use crate::commands::engine::arguments::Profile;
+use crate::commands::engine::card as engine_card;
 
 /// What was found of an interface.
 #[derive(Debug, Serialize)]
@@ -32,6 +34,10 @@ struct CardReport {
     interrupts: Vec<Interrupt>,
     /// Modes of AF_XDP, as its driver says; None before Linux 6.3.
     xdp: Option<Xdp>,
+    /// Its clock; None where it has none.
+    clock: Option<Clock>,
+    /// How it spreads received frames, and what an engine of several cores makes of that; None where it has one queue.
+    spread: Option<String>,
     /// How an engine reaches it where no flag says so, and why.
     used: String,
     reason: String,
@@ -39,6 +45,14 @@ struct CardReport {
     commands: Vec<Command>,
     /// What is not as it should be.
     warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Clock {
+    device: String,
+    name: String,
+    stamps_sent: bool,
+    stamps_received: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -117,6 +131,11 @@ fn look(name: &str) -> anyhow::Result<CardReport> {
             .and_then(|node| read(format!("/sys/devices/system/node/node{node}/cpulist"))),
         interrupts: interrupts(name),
         xdp: xdp.ok().map(Xdp::from),
+        clock: clock(name),
+        spread: interface
+            .queues
+            .filter(|(receiving, _)| *receiving > 1)
+            .map(|_| spread(name)),
         used,
         reason,
         commands: Vec::new(),
@@ -172,6 +191,29 @@ fn interrupts(name: &str) -> Vec<Interrupt> {
         (!processors.is_empty()).then_some(Interrupt { number, processors })
     };
     numbers.into_iter().filter_map(of).collect()
+}
+
+fn clock(name: &str) -> Option<Clock> {
+    let clock = ethtool::clock(name)?;
+    let number = clock.number;
+    Some(Clock {
+        device: format!("/dev/ptp{number}"),
+        name: read(format!("/sys/class/ptp/ptp{number}/clock_name")).unwrap_or_default(),
+        stamps_sent: clock.stamps_sent,
+        stamps_received: clock.stamps_received,
+    })
+}
+
+/// As an engine of two cores would find it.
+fn spread(name: &str) -> String {
+    match engine_card::plan_for(name, Steering::of_card(2, 0)) {
+        Ok((_, told, _)) => format!(
+            "table of {} entries, key of {} bytes: with --cores an engine sets both while it lives",
+            told.table.len(),
+            told.key.len()
+        ),
+        Err(why) => format!("by a hash of its own: {why:#}"),
+    }
 }
 
 fn commands(report: &CardReport) -> Vec<Command> {
@@ -269,6 +311,9 @@ fn text(report: &CardReport) -> String {
     if let Some((rx, tx)) = interface.queues {
         line("queues", format!("{rx} to receive, {tx} to send"));
     }
+    if let Some(spread) = &report.spread {
+        line("spread", spread.clone());
+    }
     line("offloads", interface.offloads.words().join(", "));
     line("XDP", xdp_words(report.xdp.as_ref()));
     if !report.interrupts.is_empty() {
@@ -280,6 +325,9 @@ fn text(report: &CardReport) -> String {
             "interrupts",
             format!("{} (number on processor)", on.join(", ")),
         );
+    }
+    if let Some(clock) = &report.clock {
+        line("clock", clock_words(clock));
     }
     if let Some(node) = interface.numa_node {
         let near = report.near_processors.as_deref().unwrap_or("unknown");
@@ -299,6 +347,22 @@ fn text(report: &CardReport) -> String {
         text += &format!("\nwarning: {warning}\n");
     }
     text
+}
+
+fn clock_words(clock: &Clock) -> String {
+    let Clock { device, name, .. } = clock;
+    let name = if name.is_empty() {
+        String::new()
+    } else {
+        format!(" ({name})")
+    };
+    let stamped = match (clock.stamps_sent, clock.stamps_received) {
+        (true, true) => "frames that leave and that arrive",
+        (true, false) => "frames that leave; of those that arrive PTP's at most",
+        (false, true) => "frames that arrive",
+        (false, false) => "PTP's frames at most",
+    };
+    format!("{device}{name} stamps {stamped}")
 }
 
 fn xdp_words(xdp: Option<&Xdp>) -> String {

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use engine::{Address, CongestionControl, FastOpenModes, Protocols};
 use nic::af_xdp::Mode;
 
+use super::card::Tended;
 use super::offloads::Offloads;
 
 /// Largest number of connections that can be asked for.
@@ -69,6 +70,10 @@ pub struct Arguments {
     /// Repeatable. Without one the engine shares the kernel's addresses.
     #[arg(long, value_name = "ADDRESS/PREFIX", env = lab::ADDRESS_VARIABLE, value_delimiter = ',')]
     pub(super) address: Vec<Address>,
+    /// With --driver dpdk and --nic IFACE: take the card behind the interface from the kernel, which loses the interface and its
+    /// addresses, and give it back when the engine has ended.
+    #[arg(long)]
+    pub(super) take_card: bool,
     /// Share the interface's addresses with the kernel although the environment names others (a lab's does).
     /// The engine gets its programs' ports and connections, the kernel everything else. Needs CAP_NET_RAW,
     /// CAP_NET_ADMIN and CAP_BPF. Not with --driver tap.
@@ -106,6 +111,10 @@ pub struct Arguments {
     /// Engine cores: threads that share nothing, over which connections are spread. Not with --driver tap.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(hostif::CORES_MAX)))]
     pub(super) cores: u16,
+    /// With several cores: leave a card's receive queues, the key of its hash and its table, as they are; connections are then
+    /// spread over cores by another hash than the card's.
+    #[arg(long)]
+    pub(super) leave_card: bool,
     /// Processor to run on, one for each core: 2 or 2,3; the scheduler's choice otherwise.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(super) cpu: Vec<usize>,
@@ -164,6 +173,14 @@ pub struct Arguments {
     /// Wait for the end of a program with an engine inside, and reset what it leaves: started by that engine.
     #[arg(long, hide = true, conflicts_with = "background")]
     pub(super) guard: bool,
+    /// Have the card spread frames as an engine does until that has ended: the engine's process, and its key; started by it.
+    #[arg(
+        long,
+        value_name = "PID,KEY",
+        hide = true,
+        conflicts_with = "background"
+    )]
+    pub(super) tend_card: Option<Tended>,
     /// Say whether this build can go on with the state of an engine that was started like this, which is standard input.
     #[arg(long, hide = true, conflicts_with = "background")]
     pub(super) check_state: bool,

@@ -8,7 +8,8 @@ use bpf::classic::Instruction;
 use hostif::{Steering, steering};
 use netem::pcap::Recorder;
 use nic::Driver;
-use nic::af_packet::{self, AfPacket, Handover, Numbers, steering::Mix};
+use nic::af_packet::steering::{Hash, Mix, program};
+use nic::af_packet::{self, AfPacket, Handover, Numbers};
 use nic::af_xdp::{self, fallback};
 use nic::tap::{self, Tap};
 
@@ -106,13 +107,16 @@ fn addresses(arguments: &Arguments) -> Vec<IpAddr> {
 }
 
 /// How frames are spread over cores: the hash, and the program for packet sockets.
-fn spread(steering: Steering) -> (Mix, Vec<Instruction>) {
-    let mix = Mix {
-        key: steering.key,
-        multipliers: steering::MULTIPLIERS,
-        shifts: steering::SHIFTS,
+fn spread(steering: Steering) -> (Hash, Vec<Instruction>) {
+    let hash = match steering.card_key() {
+        Some(card) => Hash::OfCard(card.rotations),
+        None => Hash::Mixed(Mix {
+            key: steering.key,
+            multipliers: steering::MULTIPLIERS,
+            shifts: steering::SHIFTS,
+        }),
     };
-    (mix, af_packet::steering::program(&mix))
+    (hash, program(&hash))
 }
 
 fn open_af_xdp(
@@ -137,11 +141,11 @@ fn open_af_xdp(
         stamps: hostif::stages::is_on(),
         ..af_xdp::Config::new(&arguments.nic)
     };
-    let (mix, program) = spread(steering);
+    let (hash, program) = spread(steering);
     let cores = steering.cores;
     let spread = (cores > 1).then_some(fallback::Spread {
         cores,
-        mix,
+        hash,
         program: &program,
     });
     let opened = fallback::open(&config, spread).map_err(|error| {

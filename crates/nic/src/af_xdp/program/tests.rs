@@ -161,7 +161,7 @@ fn a_family_without_addresses_is_left_to_the_kernel_whatever_else_is_asked() {
     let (v4, v6) = (frame_of_v4(V4, 6, 0, [1, 2]), frame_of_v6(V6, 6, [1, 2]));
     let own: [IpAddr; 2] = [V4[1].into(), V6[1].into()];
     for own in [&own[..0], &own[..1], &own[1..]] {
-        for cores in [None, Some((1, MIX))] {
+        for cores in [None, Some((1, MIXED)), Some((1, OF_CARD))] {
             let taken = Taken {
                 whose: Whose::Of(own),
                 cores,
@@ -191,8 +191,19 @@ const MIX: Mix = Mix {
     shifts: [16, 13, 16],
 };
 
+const MIXED: Hash = Hash::Mixed(MIX);
+const OF_CARD: Hash = Hash::OfCard(0x9a35);
+
 /// As `af_packet::steering` documents it.
-fn core_of(addresses: u32, ports: [u16; 2], cores: u16) -> u32 {
+fn core_of(hash: Hash, addresses: u32, ports: [u16; 2], cores: u16) -> u32 {
+    if let Hash::OfCard(rotations) = hash {
+        let folded = [addresses >> 16, addresses, ports[0].into(), ports[1].into()];
+        let folded = folded.into_iter().fold(0, |sum, part| sum ^ part);
+        let folded = u16::try_from(folded & 0xffff).unwrap();
+        let rotated = (0..16).filter(|by| rotations >> by & 1 == 1);
+        let sum = rotated.fold(0, |sum, by| sum ^ folded.rotate_right(by));
+        return u32::from((sum >> 8 & 127) % cores);
+    }
     let mut h = (addresses ^ MIX.key).wrapping_mul(MIX.multipliers[0]);
     h = (h ^ h >> MIX.shifts[0] ^ u32::from(ports[0] ^ ports[1])).wrapping_mul(MIX.multipliers[1]);
     h = (h ^ h >> MIX.shifts[1]).wrapping_mul(MIX.multipliers[2]);
@@ -201,19 +212,20 @@ fn core_of(addresses: u32, ports: [u16; 2], cores: u16) -> u32 {
 
 #[test]
 fn with_several_cores_a_queue_takes_what_the_hash_gives_its_core() {
-    let taken = |cores| Taken {
+    let taken = |(hash, cores)| Taken {
         whose: Whose::Anybodys,
-        cores: Some((cores, MIX)),
+        cores: Some((cores, hash)),
         stamps: false,
     };
     let test = "with_several_cores_a_queue_takes_what_the_hash_gives_its_core";
-    let programs: Result<Vec<_>, _> = [2, 3].iter().map(|cores| load(&taken(*cores))).collect();
+    let kinds = [(MIXED, 2), (MIXED, 3), (OF_CARD, 2), (OF_CARD, 3)];
+    let programs: Result<Vec<_>, _> = kinds.iter().map(|kind| load(&taken(*kind))).collect();
     let Some(programs) = permitted(test, programs) else {
         return;
     };
-    let expected = |addresses, ports, cores| {
+    let expected = |addresses, ports, (hash, cores)| {
         // The kernel runs the program as if the frame came from queue 0.
-        if core_of(addresses, ports, cores) == 0 {
+        if core_of(hash, addresses, ports, cores) == 0 {
             TAKEN
         } else {
             PASSED
@@ -226,14 +238,14 @@ fn with_several_cores_a_queue_takes_what_the_hash_gives_its_core() {
         .fold(0, |sum, word| sum ^ u32::from_be_bytes(*word));
     let of_v4 = u32::from(V4[0]) ^ u32::from(V4[1]);
     let mut taken_by_first = 0;
-    for (program, cores) in programs.iter().zip([2_u16, 3]) {
+    for (program, kind) in programs.iter().zip(kinds) {
         for port in 0..64 {
             let ports = [1_000 + port, 80];
             let options = u8::try_from(port % 11).unwrap();
             let verdict_of_v4 = verdict(program, &frame_of_v4(V4, 6, options, ports));
-            assert_eq!(verdict_of_v4, expected(of_v4, ports, cores), "{port}");
+            assert_eq!(verdict_of_v4, expected(of_v4, ports, kind), "{port}");
             let verdict_of_v6 = verdict(program, &frame_of_v6(V6, 6, ports));
-            assert_eq!(verdict_of_v6, expected(of_v6, ports, cores), "{port}");
+            assert_eq!(verdict_of_v6, expected(of_v6, ports, kind), "{port}");
             taken_by_first += u32::from(verdict_of_v4 == TAKEN);
         }
         assert_eq!(
@@ -246,8 +258,8 @@ fn with_several_cores_a_queue_takes_what_the_hash_gives_its_core() {
         assert_eq!(verdict(program, &fragment), TAKEN);
     }
     assert!(
-        (30..90).contains(&taken_by_first),
-        "{taken_by_first} of 128"
+        (60..180).contains(&taken_by_first),
+        "{taken_by_first} of 256"
     );
 }
 
@@ -260,7 +272,7 @@ fn claims_and_the_hash_both_have_their_say() {
     };
     let taken = Taken {
         whose: Whose::Claimed(&tables, [2; 6]),
-        cores: Some((2, MIX)),
+        cores: Some((2, MIXED)),
         stamps: false,
     };
     let Some(program) = permitted(test, load(&taken)) else {
@@ -269,7 +281,12 @@ fn claims_and_the_hash_both_have_their_say() {
     let of_v4 = u32::from(V4[0]) ^ u32::from(V4[1]);
     let frames: Vec<_> = (0..32)
         .map(|n| [1_000 + n, 80])
-        .map(|ports| (frame_of_v4(V4, 6, 3, ports), core_of(of_v4, ports, 2)))
+        .map(|ports| {
+            (
+                frame_of_v4(V4, 6, 3, ports),
+                core_of(MIXED, of_v4, ports, 2),
+            )
+        })
         .collect();
     for (frame, _) in &frames {
         assert_eq!(verdict(&program, frame), PASSED, "not claimed yet");
