@@ -199,6 +199,10 @@ fn hold_for_dpdk(arguments: &Arguments, tended: Tended) -> anyhow::Result<ExitCo
         }
     };
     output::print(&format!("{DONE}\n"))?;
+    confine::apply(&Needs {
+        devices: card.files(),
+        ..Needs::default()
+    });
     wait_for_end(&engine)?;
     card.give_back()
         .with_context(|| format!("giving {} back to the kernel", card.address))?;

@@ -1,7 +1,8 @@
 //! The card behind an interface, taken from the kernel for DPDK and given back: by the files of sysfs that
 //! `Documentation/driver-api/vfio.rst` and `Documentation/ABI/testing/sysfs-bus-pci` of the kernel describe.
 
-use std::fs;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -58,6 +59,15 @@ impl Card {
         bound
     }
 
+    /// What [`Card::give_back`] writes to.
+    pub fn files(&self) -> Vec<PathBuf> {
+        vec![
+            self.driver_file(VFIO, "unbind"),
+            self.file("driver_override"),
+            self.driver_file(&self.driver, "bind"),
+        ]
+    }
+
     fn exchange(&self, to: &str, from: &str) -> anyhow::Result<()> {
         write(&self.file("driver_override"), to)?;
         write(&self.driver_file(from, "unbind"), &self.address)?;
@@ -83,8 +93,11 @@ impl Card {
     }
 }
 
+/// Without making or truncating it, which Landlock would not let.
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    let file = OpenOptions::new().write(true).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("writing {}", path.display()))
 }
 
 /// What an engine says that was given an interface in place of a card.
