@@ -21,6 +21,8 @@ use tcp::{Duration, Instant};
 
 /// The two engines' addresses.
 pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2)];
+/// Which of the cores is the other engine's; all others are the first one's.
+pub const OTHER: usize = 1;
 /// No engine stays busy for more polls than this without the clock moving.
 const TURNS_MAX: usize = 200_000;
 
@@ -93,16 +95,16 @@ impl Act {
     }
 }
 
-/// Does what a core is asked for in another way: [`Act::perform`].
-pub type StandIn = Box<dyn FnMut(&mut EngineCore, Instant, Act) -> usize>;
+/// Does what one of the first engine's cores is asked for in another way ([`Act::perform`]): all cores, and which of them it is.
+pub type StandIn = Box<dyn FnMut(&mut [EngineCore], usize, Instant, Act) -> usize>;
 
-/// Two cores on one wire.
+/// Two engines on one wire.
 pub struct Wired {
-    /// The cores.
-    pub cores: [EngineCore; 2],
-    /// The time that both are told.
+    /// The first engine's core, the other one's ([`OTHER`]), and what more cores the first has.
+    pub cores: Vec<EngineCore>,
+    /// The time that all are told.
     pub now: Instant,
-    /// Performs what the first core is asked to do.
+    /// Performs what the first engine's cores are asked to do.
     pub stand_in: Option<StandIn>,
 }
 
@@ -127,9 +129,9 @@ impl Wired {
     }
 
     /// These cores, which have not been polled yet.
-    pub fn of(cores: [EngineCore; 2], now: Instant) -> Self {
+    pub fn of(cores: impl Into<Vec<EngineCore>>, now: Instant) -> Self {
         Self {
-            cores,
+            cores: cores.into(),
             now,
             stand_in: None,
         }
@@ -138,7 +140,7 @@ impl Wired {
     /// Has a core do something. How much there was to do.
     pub fn perform(&mut self, side: usize, act: Act) -> usize {
         match &mut self.stand_in {
-            Some(stand_in) if side == 0 => stand_in(&mut self.cores[0], self.now, act),
+            Some(stand_in) if side != OTHER => stand_in(&mut self.cores, side, self.now, act),
             _ => act.perform(&mut self.cores[side], self.now),
         }
     }
@@ -202,9 +204,9 @@ impl Wired {
         panic!("timers fire for ever");
     }
 
-    /// Sockets, regions, sessions, connections, listeners, TIME-WAIT records of both cores.
-    pub fn holdings(&self) -> [[usize; 6]; 2] {
-        [&self.cores[0], &self.cores[1]].map(holdings)
+    /// Sockets, regions, sessions, connections, listeners, TIME-WAIT records of each core.
+    pub fn holdings(&self) -> Vec<[usize; 6]> {
+        self.cores.iter().map(holdings).collect()
     }
 }
 
@@ -225,6 +227,9 @@ fn accept_all(core: &mut EngineCore) {
 
 /// See [`Wired::serve`].
 pub fn serve(core: &mut EngineCore, now: Instant) {
+    if core.shard.bell().is_some() {
+        core.take_messages(now);
+    }
     for slot in 0..core.programs.slots() {
         core.handle_control(now, slot);
     }

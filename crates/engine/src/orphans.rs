@@ -7,6 +7,7 @@
 
 use crate::held_ports;
 use crate::programs::Answered;
+use crate::programs::resume::Taken;
 use crate::programs::session::Session;
 use crate::programs::users::{ProgramFd, Users};
 use crate::sockets::rows::{Kind, Marks};
@@ -197,7 +198,7 @@ impl Orphans {
 
     /// After a restart: sockets that were without a session, with the sets that show their descriptors. Those that were not entered yet have
     /// their backing sockets.
-    pub(crate) fn resume(&mut self, now: Instant, sockets: &mut Sockets) {
+    pub(crate) fn resume(&mut self, now: Instant, sockets: &mut Sockets, taken: &mut Taken) {
         let orphans = (0..sockets.used()).filter(|row| sockets.has(*row, Marks::ORPHAN));
         let orphans = orphans.filter(|row| sockets.row(*row).kind != Kind::Free);
         let (again, orphans): (Vec<_>, Vec<_>) = orphans.partition(|row| sockets.has_backing(*row));
@@ -212,7 +213,7 @@ impl Orphans {
         for (set, ids) in sets.into_iter().filter(|(_, ids)| !ids.is_empty()) {
             // Without the set nobody knows of a descriptor: an empty one says that all are closed.
             let set = set
-                .and_then(crate::state::take)
+                .and_then(|number| taken.take_number(number))
                 .or_else(|| epoll::create(epoll::CreateFlags::CLOEXEC).ok());
             let shown = set.as_ref().and_then(entries_of).into_iter().flatten();
             for (id, inode) in shown {
@@ -233,11 +234,6 @@ impl Orphans {
                 pause: FIRST_PAUSE,
             }));
         }
-    }
-
-    /// The numbers of the sets.
-    pub(crate) fn sets(&self) -> impl Iterator<Item = RawFd> {
-        self.batches.iter().map(|batch| batch.set.as_raw_fd())
     }
 
     /// Looks at all of them the next time.

@@ -7,6 +7,8 @@
 mod groups;
 #[path = "engine_restart/several_cores.rs"]
 mod several_cores;
+#[path = "engine_restart/tap.rs"]
+mod tap;
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, time::SystemTime};
 
@@ -78,7 +80,7 @@ fn hash(finished: &Finished) -> &str {
 }
 
 /// Runs a transfer, and `disturb` again and again in the middle of it.
-fn disturbed(world: &World, tested_sends: bool, mut disturb: impl FnMut(u64)) {
+fn disturbed(world: &World, tested_sends: bool, disturb: impl FnMut(u64)) {
     let address = world.peer_address();
     let (ours, theirs) = if tested_sends {
         ("send", "receive")
@@ -88,7 +90,16 @@ fn disturbed(world: &World, tested_sends: bool, mut disturb: impl FnMut(u64)) {
     let mut peer = world.start_peer(&["python3", "-c", TRANSFER, "listen", theirs, &address]);
     let ready = |peer: &Program| peer.stdout().contains("ready");
     peer.wait_until("the peer", PATIENCE, ready).unwrap();
-    let mut tested = world.start_tested(&["python3", "-c", TRANSFER, "connect", ours, &address]);
+    let tested = world.start_tested(&["python3", "-c", TRANSFER, "connect", ours, &address]);
+    disturbed_between([tested, peer], tested_sends, disturb);
+}
+
+/// As `disturbed`, with the two ends that have been started: the tested one, and its peer.
+fn disturbed_between(
+    [mut tested, mut peer]: [Program; 2],
+    tested_sends: bool,
+    mut disturb: impl FnMut(u64),
+) {
     for round in 0..KILLS {
         let sender = if tested_sends { &mut tested } else { &mut peer };
         let far = format!("at {}", 7 + round * 32);

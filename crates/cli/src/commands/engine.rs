@@ -62,7 +62,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return serve(&chosen, why, None);
     }
     checks::check_cores(chosen.cores, chosen.driver(), &chosen.cpu)?;
-    checks::check_is_up(&chosen.nic)?;
+    check_is_up(&chosen)?;
     checks::check_protocols(&chosen)?;
     match keeper::begin(&chosen)? {
         keeper::Role::Keeper(status) => Ok(status),
@@ -89,9 +89,7 @@ fn serve(
     }
     dpdk::check(arguments)?;
     checks::check_cores(arguments.cores, arguments.driver(), &arguments.cpu)?;
-    if !matches!(arguments.driver(), DriverName::Tap | DriverName::Dpdk) {
-        checks::check_is_up(&arguments.nic)?;
-    }
+    check_is_up(arguments)?;
     checks::check_protocols(arguments)?;
     let sharing = share::begin(arguments)?;
     let _claims = match &kept {
@@ -146,6 +144,14 @@ fn serve(
     control::remove_stale(&arguments.name)?;
     result?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// An interface that is not made by its driver has to be up.
+fn check_is_up(arguments: &Arguments) -> anyhow::Result<()> {
+    match arguments.driver() {
+        DriverName::Tap | DriverName::Dpdk => Ok(()),
+        DriverName::AfPacket | DriverName::AfXdp => checks::check_is_up(&arguments.nic),
+    }
 }
 
 /// The arguments with the driver that was found best, where none was named; and why that one.

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Let another build take a running engine's place; its programs' connections go on.
 ///
 /// The new build looks at the engine's state first. Where it cannot go on with that, or does not serve, the old one goes on.
-/// Engines over TAP, AF_XDP or DPDK, or with --capture, have to be started again; an engine inside a
+/// Engines over AF_XDP or DPDK, or with --capture, have to be started again; an engine inside a
 /// program is of the new build when the program is started the next time.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -56,7 +56,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     if status["kept"].is_null() {
         bail!(
-            "the engine at {name} has no keeper (TAP, AF_XDP, DPDK or --capture): end it and start the new build"
+            "the engine at {name} has no keeper (AF_XDP, DPDK or --capture): end it and start the new build"
         );
     }
     let file = match &arguments.with {

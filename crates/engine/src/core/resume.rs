@@ -31,7 +31,7 @@ impl EngineCore {
                 self.undo(slot, command);
             }
         }
-        self.layer.resume(now);
+        self.layer.resume(now, taken);
         for row in 0..self.layer.sockets.used() {
             for at in 0..self.layer.sockets.holders(row).len() {
                 let slot = self.layer.sockets.holders(row)[at];
@@ -42,9 +42,6 @@ impl EngineCore {
         }
         for (slot, command) in interrupted.into_iter().enumerate() {
             self.resume_session(now, slot, command);
-        }
-        for set in self.layer.orphans.sets() {
-            taken.note(set);
         }
     }
 

@@ -335,7 +335,8 @@ impl Program {
         let port = self.try_call(wired, socket.id, Op::Bind { local: any })?;
         self.try_call(wired, socket.id, Op::Listen { backlog })?;
         let port = u16::try_from(port).expect("a port");
-        let address = SocketAddr::new(IpAddr::V4(super::ADDRESSES[self.side]), port);
+        let engine = usize::from(self.side == super::OTHER);
+        let address = SocketAddr::new(IpAddr::V4(super::ADDRESSES[engine]), port);
         Ok((socket, address))
     }
 

@@ -22,8 +22,7 @@ impl Taken {
         at.is_some_and(|at| self.0.get(at).copied().unwrap_or(false))
     }
 
-    /// It belongs to something that has no row.
-    pub(crate) fn note(&mut self, number: RawFd) {
+    fn note(&mut self, number: RawFd) {
         let Ok(at) = usize::try_from(number) else {
             return;
         };
@@ -40,7 +39,14 @@ impl Taken {
 
     /// The same, of what no program can make wait.
     pub(crate) fn take_own(&mut self, held: Held) -> Option<OwnedFd> {
-        let number = held.number().filter(|number| !self.has(*number))?;
+        self.take_number(held.number()?)
+    }
+
+    /// The same, by its number.
+    pub(crate) fn take_number(&mut self, number: RawFd) -> Option<OwnedFd> {
+        if self.has(number) {
+            return None;
+        }
         let fd = crate::state::take(number)?;
         self.note(number);
         Some(fd)

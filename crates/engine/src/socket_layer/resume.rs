@@ -2,6 +2,7 @@
 //! what was stopped between two of them is given up.
 
 use super::SocketLayer;
+use crate::programs::resume::Taken;
 use crate::sockets::rows::{Kind, Marks};
 use hostif::Flags;
 use nic::sharing::Transport;
@@ -11,12 +12,12 @@ use tcp::{Events, Instant, State};
 
 impl SocketLayer {
     /// Joins both; the sockets have been taken up.
-    pub(crate) fn resume(&mut self, now: Instant) {
+    pub(crate) fn resume(&mut self, now: Instant, taken: &mut Taken) {
         self.sockets.set_now(now);
         // Before any note of a file, which the first poll takes.
         self.take_windows();
         let without_file = self.take_up_files();
-        self.orphans.resume(now, &mut self.sockets);
+        self.orphans.resume(now, &mut self.sockets, taken);
         self.adopt_connections(now);
         self.drop_unknown(now);
         for row in 0..self.sockets.used() {

@@ -4,7 +4,7 @@
 use super::Sockets;
 use super::rows::{Marks, at};
 use crate::programs::users::ProgramFd;
-use crate::state::rows::{Held, HoldRow, Slot as _};
+use crate::state::rows::{Held, HoldRow, Slot as _, fence};
 use hostif::id::IdMap;
 use rustix::fd::OwnedFd;
 
@@ -139,10 +139,11 @@ impl Sockets {
         self.rows[at(row)].backing = Held::of(set);
     }
 
-    /// It is no orphan any more.
+    /// It is no orphan any more. In this order: the set, which others of its batch may name too, would be taken for its backing socket.
     pub(crate) fn end_orphan(&mut self, row: u32) {
-        self.set_mark(row, Marks::ORPHAN, false);
         self.rows[at(row)].backing = Held::default();
+        fence();
+        self.set_mark(row, Marks::ORPHAN, false);
     }
 
     /// Takes it away.

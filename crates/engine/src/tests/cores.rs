@@ -107,8 +107,6 @@ fn a_program_joins_another_core_by_way_of_the_first() {
     let (mut wired, _loose) = engine();
     let first = wired.attach(0);
     let channel = first.join(&mut wired, 1).unwrap();
-    let now = wired.now;
-    wired.cores[1].take_messages(now);
     let mut other = wired.greet(1, channel).unwrap();
     let session = wired.cores[1].programs.get(other.slot).unwrap();
     let parent = wired.cores[0].programs.get(first.slot).unwrap();
@@ -214,9 +212,6 @@ fn a_segment_in_fragments_reaches_the_core_that_serves_its_connection() {
             let frame = frame(&wired, &part, bytes);
             loose.tx_burst(&[TxFrame::plain(&frame)]).unwrap();
         }
-        wired.run_until_idle();
-        let now = wired.now;
-        wired.cores[1].take_messages(now);
         wired.run_until_idle();
         // Nobody listens at the first core: its own packet is refused there, not passed on.
         let segments =

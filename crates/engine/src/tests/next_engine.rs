@@ -2,7 +2,7 @@
 
 use crate::config::{Address, Config, History, KeptState};
 use crate::core::EngineCore;
-use crate::harness::{ADDRESSES, Program, Socket, Wired, core_on, small_limits};
+use crate::harness::{ADDRESSES, Program, Socket, Wired, core_on, serve, small_limits};
 use crate::programs::resume::Taken;
 use crate::state::rows::crash;
 use core::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ use nic::wire::{self, WireEnd};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::MemfdFlags;
 use std::sync::Arc;
-use tcp::Instant;
+use tcp::{Duration, Instant};
 
 /// The first of two cores, whose state outlives it.
 struct Kept {
@@ -54,11 +54,7 @@ impl Kept {
             over(&state, Box::new(left), now, false),
             core_on(right, ADDRESSES[1], small_limits(), now),
         ];
-        let mut wired = Wired {
-            cores,
-            now,
-            stand_in: None,
-        };
+        let mut wired = Wired::of(cores, now);
         wired.run_until_idle();
         Self { wired, state }
     }
@@ -167,6 +163,43 @@ fn a_connection_is_accepted_once_wherever_its_engine_ends() {
         }
         if is_whole {
             assert!(n >= 8, "an accept passes {n} places only");
+            return;
+        }
+    }
+}
+
+#[test]
+fn connections_without_a_program_end_once_wherever_their_engine_ends() {
+    for n in 0.. {
+        let mut kept = Kept::new();
+        let mut near = kept.wired.attach(0);
+        let mut far = kept.wired.attach(1);
+        let listener = far.listen(&mut kept.wired, 4).unwrap();
+        let ends = [(); 2]
+            .map(|()| Program::connected(&mut kept.wired, [&mut near, &mut far], &listener).1);
+        // Both outlive their program together, and end when the last descriptor of both is closed.
+        let elsewhere = rustix::io::dup(&near.backing).unwrap();
+        drop(near);
+        kept.wired.advance(Duration::from_secs(1));
+        drop(elsewhere);
+        kept.wired.now += Duration::from_secs(1);
+        let crashed = crash::during(n, || {
+            let now = kept.wired.now;
+            serve(&mut kept.wired.cores[0], now);
+            kept.wired.cores[0].poll(now, None);
+        });
+        kept.go_on();
+        kept.wired.advance(Duration::from_secs(1));
+        for end in &ends {
+            let flags = end.flags();
+            assert!(flags.contains(Flags::FIN), "crash {n}: {flags:?}");
+            assert!(!flags.contains(Flags::ERROR), "crash {n}: {flags:?}");
+            far.close(end);
+        }
+        kept.wired.advance(Duration::from_secs(600));
+        assert_eq!(kept.wired.holdings()[0][..2], [0, 0], "crash {n}");
+        if !crashed {
+            assert!(n >= 3, "{n} places only");
             return;
         }
     }

@@ -13,12 +13,13 @@ mod sys;
 mod tx;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use ::wire::ethernet;
 use netlink::interface;
 use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open};
 
+use crate::af_packet::{Geometry, Handover, Numbers};
 use crate::driver::{
     Caps, Counters, Driver, LARGE_SEGMENT_BYTES, MAX_FRAME_BYTES, Presence, RxFrame, TxFrame,
 };
@@ -88,6 +89,33 @@ impl Tap {
         let flags = fcntl_getfl(&fd).map_err(failed("F_GETFL"))?;
         fcntl_setfl(&fd, flags | OFlags::NONBLOCK).map_err(failed("F_SETFL"))?;
         Self::with(fd, attached.name, adopt.hardware_address, adopt.mtu)
+    }
+
+    /// What a process after this one needs to go on: the descriptor. What the kernel sends waits there, and no ring is shared.
+    #[must_use]
+    pub fn handover(&self) -> Numbers {
+        Numbers {
+            socket: self.fd.as_raw_fd(),
+            kernel_drop: None,
+            geometry: Geometry {
+                frame_bytes: 0,
+                frame_count: 0,
+            },
+        }
+    }
+
+    /// Goes on with the descriptor of another process, which has ended; `None`: it is not of the interface of that configuration.
+    #[must_use]
+    pub fn take_up(config: &Config, left: Handover) -> Option<Self> {
+        let attached = sys::attached(left.socket.as_fd()).ok()?;
+        if config.name.as_ref() != Some(&attached.name) {
+            return None;
+        }
+        let adopt = Adopt {
+            hardware_address: config.hardware_address,
+            mtu: interface::read(&attached.name).ok()?.mtu,
+        };
+        Self::adopt(left.socket, &adopt).ok()
     }
 
     /// Name of the kernel's end.

@@ -12,6 +12,7 @@ use nic::af_packet::steering::{Hash, Mix, program};
 use nic::af_packet::{self, AfPacket, Handover, Numbers};
 use nic::af_xdp::{self, fallback};
 use nic::tap::{self, Tap};
+use wire::ethernet;
 
 use super::share::Shared;
 use super::{
@@ -27,6 +28,15 @@ pub fn open_kept(
     sharing: Option<&Shared>,
     left: Vec<Handover>,
 ) -> anyhow::Result<(fallback::Opened, Vec<Numbers>)> {
+    if arguments.driver() == DriverName::Tap {
+        let tap = open_tap(arguments, Some(steering), left)?;
+        let numbers = vec![tap.handover()];
+        let opened = fallback::Opened {
+            queues: vec![arguments.offloads.overrides().apply_to(Box::new(tap))],
+            instead: None,
+        };
+        return Ok((opened, numbers));
+    }
     let config = af_packet_config(arguments, sharing);
     let taken = take_up(&config, steering, left);
     let queues = match taken {
@@ -76,7 +86,7 @@ pub fn open(
             plain(boxed(open_af_packet(arguments, steering, sharing)?).collect())
         }
         DriverName::AfXdp => open_af_xdp(arguments, steering, sharing)?,
-        DriverName::Tap => plain(vec![open_tap(arguments)?]),
+        DriverName::Tap => plain(vec![Box::new(open_tap(arguments, None, Vec::new())?)]),
         DriverName::Dpdk => {
             plain(dpdk::open(arguments, steering).with_context(|| named(arguments))?)
         }
@@ -184,17 +194,32 @@ fn explained(error: af_packet::OpenError, arguments: &Arguments) -> anyhow::Erro
     offer_the_lab(error.into(), is_privilege).context(named(arguments))
 }
 
-fn open_tap(arguments: &Arguments) -> anyhow::Result<Box<dyn Driver>> {
+/// `steering` of an engine that has a keeper: the next one draws no other, and so has the same hardware address.
+fn open_tap(
+    arguments: &Arguments,
+    steering: Option<Steering>,
+    mut left: Vec<Handover>,
+) -> anyhow::Result<Tap> {
+    let hardware_address = steering.map(|steering| {
+        let [a, b, c, d] = steering.key.to_be_bytes();
+        // Locally administered (IEEE 802, §8.4).
+        ethernet::Address([0x02, 0, a, b, c, d])
+    });
     let config = tap::Config {
         name: Some(arguments.nic.clone()),
+        hardware_address,
         up: true,
         ..tap::Config::default()
     };
+    let taken = left.pop().and_then(|left| Tap::take_up(&config, left));
+    if let Some(taken) = taken {
+        return Ok(taken);
+    }
     let opened = Tap::create(&config).map_err(|error| {
         let is_privilege = matches!(error, tap::OpenError::NoPrivilege);
         offer_the_lab(error.into(), is_privilege)
     });
-    Ok(Box::new(opened.with_context(|| named(arguments))?))
+    opened.with_context(|| named(arguments))
 }
 
 fn named(arguments: &Arguments) -> String {

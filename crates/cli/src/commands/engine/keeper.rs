@@ -46,7 +46,8 @@ pub enum Role {
 
 /// Whether such an engine has a keeper; others take their connections along when they die.
 pub fn is_for(arguments: &Arguments) -> bool {
-    arguments.driver() == DriverName::AfPacket && arguments.capture.is_none()
+    let is_handed_over = matches!(arguments.driver(), DriverName::AfPacket | DriverName::Tap);
+    is_handed_over && arguments.capture.is_none()
 }
 
 /// Begins to keep, or goes on where another build has begun; returns in each engine, and in the keeper when there is no engine

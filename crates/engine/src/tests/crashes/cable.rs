@@ -1,6 +1,7 @@
 //! A device over one end of a pair of Unix sockets: what was sent before an engine ended has left, as over a card, and the next engine finds
-//! what came meanwhile. The other end may lose what carries data.
+//! what came meanwhile. The other end may lose what carries data. A device that has several queues has such a pair for each.
 
+use hostif::Steering;
 use nic::{Caps, Counters, Driver, RxChecksum, RxFrame, TxFrame};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -10,6 +11,10 @@ use rustix::net::{
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use wire::outline::Outline;
+
+/// How connections are spread over the cores of an engine with two.
+pub const STEERING: Steering = Steering { cores: 2, key: 5 };
 
 /// Frames that are shorter carry no data of a test, and are never lost.
 const DATA_FRAME_BYTES: usize = 200;
@@ -41,14 +46,15 @@ pub fn ends() -> [Arc<OwnedFd>; 2] {
 
 /// A device at one end.
 pub struct Cable {
-    end: Arc<OwnedFd>,
+    /// What it sends leaves by the one of the core that serves the connection.
+    ends: Vec<Arc<OwnedFd>>,
     caps: Caps,
     losses: Arc<Losses>,
     counters: Counters,
 }
 
 impl Cable {
-    pub fn new(end: Arc<OwnedFd>, side: u8, losses: Arc<Losses>) -> Self {
+    pub fn new(ends: Vec<Arc<OwnedFd>>, side: u8, losses: Arc<Losses>) -> Self {
         let caps = Caps {
             tx_checksum: false,
             rx_checksum: false,
@@ -61,11 +67,35 @@ impl Cable {
             hardware_address: wire::ethernet::Address([2, 0, 0, 0, 0, side]),
         };
         Self {
-            end,
+            ends,
             caps,
             losses,
             counters: Counters::default(),
         }
+    }
+
+    /// The next frame that has come to one of the ends.
+    fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        for end in &self.ends {
+            match recv(end, &mut *bytes, RecvFlags::DONTWAIT) {
+                Err(Errno::AGAIN) => {}
+                received => return Ok(Some(received?.1)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where a frame leaves.
+    fn end_for(&self, frame: &[u8]) -> &OwnedFd {
+        let outline = Outline::of(frame);
+        let core = match (outline.addresses, outline.ports) {
+            (Some(addresses), Some(ports)) => {
+                let source = (addresses.0, ports.0).into();
+                STEERING.core_of(source, (addresses.1, ports.1).into())
+            }
+            _ => 0,
+        };
+        &self.ends[usize::from(core) % self.ends.len()]
     }
 }
 
@@ -77,9 +107,8 @@ impl Driver for Cable {
     fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
         let mut bytes = [0; FRAME_BYTES_MAX];
         for taken in 0..budget {
-            let len = match recv(&self.end, &mut bytes, RecvFlags::DONTWAIT) {
-                Err(Errno::AGAIN) => return Ok(taken),
-                received => received?.1,
+            let Some(len) = self.receive(&mut bytes)? else {
+                return Ok(taken);
             };
             if !Losses::takes(&self.losses.coming, len) {
                 sink(RxFrame {
@@ -105,7 +134,8 @@ impl Driver for Cable {
             if Losses::takes(&self.losses.leaving, bytes.len()) {
                 continue;
             }
-            match send(&self.end, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match send(self.end_for(&bytes), &bytes, flags) {
                 Err(Errno::AGAIN) => return Ok(sent),
                 done => done?,
             };
@@ -114,7 +144,7 @@ impl Driver for Cable {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.end.as_fd())
+        Some(self.ends[0].as_fd())
     }
 
     fn prepare_wait(&mut self) -> io::Result<bool> {

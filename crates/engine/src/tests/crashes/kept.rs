@@ -1,15 +1,17 @@
-//! An engine core with a keeper, and the one that goes on where it stopped.
+//! An engine with a keeper, and the one that goes on where it stopped.
 
-use super::cable::{Cable, Losses};
+use super::cable::{Cable, Losses, STEERING};
 use super::sys::{self, End, Memory};
 use crate::config::{Address, Config, History, KeptState, Limits};
 use crate::core::EngineCore;
-use crate::harness::{ADDRESSES, Act, small_limits};
+use crate::harness::{ADDRESSES, Act, OTHER, small_limits};
 use crate::process::resume::open_descriptors;
 use crate::programs::resume::Taken;
+use crate::programs::users::Users;
+use crate::shards::Shard;
 use core::ops::Range;
-use hostif::Layout;
 use hostif::control::SocketAccess;
+use hostif::{Layout, Steering};
 use rustix::fd::{OwnedFd, RawFd};
 use rustix::fs::{FileType, MemfdFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -40,7 +42,8 @@ pub fn limits() -> Limits {
 /// What stays where an engine ends.
 pub struct Keeper {
     state: Arc<OwnedFd>,
-    device: Arc<OwnedFd>,
+    /// A queue of the device for each core.
+    queues: Vec<Arc<OwnedFd>>,
     name: String,
     listener: Arc<OwnedFd>,
     /// Sockets that engines have opened, with the number of each in the kernel.
@@ -50,13 +53,13 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    pub fn new(device: Arc<OwnedFd>) -> Self {
+    pub fn new(queues: Vec<Arc<OwnedFd>>) -> Self {
         let file = rustix::fs::memfd_create(c"shunt-state", MemfdFlags::CLOEXEC);
         let name = format!("@shunt-crashes-{}", std::process::id());
         let listener = hostif::control::listen_for(&name, SocketAccess::default());
         Self {
             state: Arc::new(file.unwrap()),
-            device,
+            queues,
             name,
             listener: Arc::new(listener.unwrap()),
             sockets: RefCell::default(),
@@ -64,13 +67,28 @@ impl Keeper {
         }
     }
 
-    /// The first engine, or the next one, which has taken up nothing yet.
-    pub fn core(&self, goes_on: bool, now: Instant) -> EngineCore {
+    /// The cores of the first engine, or of the next one, which has taken up nothing yet.
+    pub fn cores(&self, goes_on: bool, now: Instant) -> impl Iterator<Item = EngineCore> {
+        let steering = Steering {
+            cores: u16::try_from(self.queues.len()).unwrap(),
+            ..STEERING
+        };
+        let shards = Shard::all(steering).unwrap().into_iter();
+        let users = Users::direct();
+        shards.zip(&self.queues).map(move |(shard, queue)| {
+            let device = Cable::new(vec![Arc::clone(queue)], 1, Arc::<Losses>::default());
+            let (config, users) = (self.config(goes_on), Arc::clone(&users));
+            EngineCore::with_shard(config, shard, users, Box::new(device), [7; 16], now)
+                .expect("the state is taken up")
+        })
+    }
+
+    fn config(&self, goes_on: bool) -> Config {
         let own = Address {
             address: ADDRESSES[0].into(),
             prefix_len: 24,
         };
-        let config = Config {
+        Config {
             limits: limits(),
             kept: Some(KeptState {
                 state: Arc::clone(&self.state),
@@ -84,12 +102,10 @@ impl Keeper {
             }),
             name: self.name.clone(),
             ..Config::new("test", "cable", vec![own])
-        };
-        let device = Cable::new(Arc::clone(&self.device), 1, Arc::<Losses>::default());
-        EngineCore::new(config, Box::new(device), [7; 16], now).expect("the state is taken up")
+        }
     }
 
-    /// The engine does what it is asked for, and the sockets that it opens are noted.
+    /// A core does what it is asked for, and the sockets that it opens are noted.
     pub fn perform(&self, core: &mut EngineCore, now: Instant, act: Act) -> usize {
         if !matches!(act, Act::Control(_) | Act::Accept) {
             return act.perform(core, now);
@@ -108,14 +124,14 @@ impl Keeper {
     /// of what it did.
     pub fn end(
         &self,
-        core: &mut EngineCore,
+        cores: &mut [EngineCore],
         (point, memory): (usize, Memory),
-        act: impl FnOnce(&mut EngineCore),
+        act: impl FnOnce(&mut [EngineCore]),
     ) -> Option<usize> {
         let before = open_descriptors().unwrap();
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let end = sys::in_copy(memory, point, || {
-            if catch_unwind(AssertUnwindSafe(|| act(core))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| act(cores))).is_err() {
                 std::process::abort();
             }
             let passed = sys::points().to_ne_bytes();
@@ -136,10 +152,15 @@ impl Keeper {
     }
 
     /// Another engine is there, and takes up what that one had, which is not closed.
-    pub fn take_over(&self, core: &mut EngineCore, now: Instant) -> Taken {
-        core::mem::forget(core::mem::replace(core, self.core(true, now)));
+    pub fn take_over(&self, cores: &mut [EngineCore], now: Instant) -> Taken {
+        let sides = (0..cores.len()).filter(|side| *side != OTHER);
+        for (side, next) in sides.clone().zip(self.cores(true, now)) {
+            core::mem::forget(core::mem::replace(&mut cores[side], next));
+        }
         let mut taken = Taken::default();
-        core.resume(now, &mut taken);
+        for side in sides {
+            cores[side].resume(now, &mut taken);
+        }
         taken
     }
 

@@ -27,6 +27,8 @@ use sys::{End, Memory};
 const DEADLINE_S: u32 = 60;
 /// The name of a story, where one alone is to be played.
 const STORY: &str = "SHUNT_STORY";
+/// Where a part of a story's points alone is to be tried: `2/5` is the second of five.
+const PIECE: &str = "SHUNT_PIECE";
 /// Few of the points are tried.
 const TRIES_FEW: &str = "SHUNT_FEW_CRASHES";
 /// Of how many things that the engine is asked for points are tried, and how many of each: all, and where there is little time.
@@ -84,11 +86,12 @@ fn story(name: &str) -> &'static Story {
 /// Plays the scene with an engine that ends at a point.
 fn play(at: Point) -> Outcome {
     let (end, said) = apart(|writer| {
-        let (mut scene, keeper) = Scene::new();
+        let story = story(at.story);
+        let (mut scene, keeper) = Scene::new(story.cores);
         let mut acts = 0;
         let has_ended = Rc::clone(&scene.has_ended);
         let writer = rustix::io::dup(writer).unwrap();
-        scene.wired.stand_in = Some(Box::new(move |core, now, act: Act| {
+        scene.wired.stand_in = Some(Box::new(move |cores, side, now, act: Act| {
             acts += 1;
             if acts - 1 == at.act {
                 has_ended.set(true);
@@ -97,24 +100,25 @@ fn play(at: Point) -> Outcome {
                     is_made_there,
                 };
                 let is_made_there = act != Act::Poll;
-                let mut passed = keeper.end(core, (at.point, memory(is_made_there)), |core| {
-                    act.perform(core, now);
+                let first = (at.point, memory(is_made_there));
+                let mut passed = keeper.end(cores, first, |cores| {
+                    act.perform(&mut cores[side], now);
                 });
                 if let Some(point) = at.resuming {
-                    passed = keeper.end(core, (point, memory(true)), |core| {
-                        keeper.take_over(core, now);
+                    passed = keeper.end(cores, (point, memory(true)), |cores| {
+                        keeper.take_over(cores, now);
                     });
                 }
-                let taken = keeper.take_over(core, now);
+                let taken = keeper.take_over(cores, now);
                 keeper.close_left(&taken);
                 say(
                     &writer,
                     &passed.map_or("ended".to_owned(), |passed| passed.to_string()),
                 );
             }
-            keeper.perform(core, now, act)
+            keeper.perform(&mut cores[side], now, act)
         }));
-        (story(at.story).play)(scene);
+        (story.play)(scene);
     });
     match (end, said.parse()) {
         (End::Exited(0), _) if said == "ended" => Outcome::WentOn,
@@ -126,12 +130,12 @@ fn play(at: Point) -> Outcome {
 /// Which of the things that the engine is asked for in a story change what is kept.
 fn acts_that_change(story: &Story) -> Vec<usize> {
     let (end, said) = apart(|writer| {
-        let (mut scene, keeper) = Scene::new();
+        let (mut scene, keeper) = Scene::new(story.cores);
         let changing = Rc::<Cell<Vec<usize>>>::default();
         let (mut acts, seen) = (0, Rc::clone(&changing));
         let mut before = fingerprint();
-        scene.wired.stand_in = Some(Box::new(move |core, now, act| {
-            let work = keeper.perform(core, now, act);
+        scene.wired.stand_in = Some(Box::new(move |cores, side, now, act| {
+            let work = keeper.perform(&mut cores[side], now, act);
             let after = fingerprint();
             if after != before {
                 let mut all = seen.take();
@@ -161,12 +165,12 @@ fn some_of<T>(all: impl ExactSizeIterator<Item = T>, most: usize) -> impl Iterat
 /// How many things the engine is asked for in a story.
 fn acts(story: &Story) -> usize {
     let (end, said) = apart(|writer| {
-        let (mut scene, keeper) = Scene::new();
+        let (mut scene, keeper) = Scene::new(story.cores);
         let acts = Rc::<Cell<usize>>::default();
         let count = Rc::clone(&acts);
-        scene.wired.stand_in = Some(Box::new(move |core, now, act| {
+        scene.wired.stand_in = Some(Box::new(move |cores, side, now, act| {
             count.set(count.get() + 1);
-            keeper.perform(core, now, act)
+            keeper.perform(&mut cores[side], now, act)
         }));
         (story.play)(scene);
         say(writer, &acts.get().to_string());
@@ -182,7 +186,9 @@ fn points(story: &Story, [most_acts, most_points]: [usize; 2]) -> Vec<Point> {
         // To look which of them change something takes longer than to try a few that do not.
         _ => some_of(0..acts(story), most_acts).collect(),
     };
-    let all = acts.into_iter().flat_map(|act| {
+    let [first, pieces] = piece();
+    let acts = acts.into_iter().skip(first).step_by(pieces);
+    let all = acts.flat_map(|act| {
         let at = move |point| Point {
             story: story.name,
             act,
@@ -192,6 +198,17 @@ fn points(story: &Story, [most_acts, most_points]: [usize; 2]) -> Vec<Point> {
         some_of(passed(at(usize::MAX)), most_points).map(at)
     });
     all.collect()
+}
+
+/// Which of the parts of a story's points is to be tried, counted from 0, and how many there are.
+fn piece() -> [usize; 2] {
+    let Ok(text) = std::env::var(PIECE) else {
+        return [0, 1];
+    };
+    let (number, pieces) = text.split_once('/').expect("2/5, for example");
+    let [number, pieces]: [usize; 2] = [number, pieces].map(|text| text.parse().unwrap());
+    assert!((1..=pieces).contains(&number), "no such piece: {text}");
+    [number - 1, pieces]
 }
 
 /// Points behind the last one of a scene.
@@ -270,7 +287,7 @@ fn what_is_kept_is_whole_at_every_store() {
     for story in stories() {
         let points = points(story, if tries_few() { FEW } else { EVERY });
         let all = points.len();
-        let is_much = tries_few() || all > story.points_min;
+        let is_much = tries_few() || piece() != [0, 1] || all > story.points_min;
         assert!(is_much, "{} does little: {all}", story.name);
         let tried = try_all(points);
         eprintln!("{}: {tried} points were tried", story.name);

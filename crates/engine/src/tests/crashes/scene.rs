@@ -4,7 +4,7 @@
 
 use super::cable::{Cable, Losses, ends};
 use super::kept::{Keeper, limits};
-use crate::harness::{ADDRESSES, Program, Socket, Wired, core_on};
+use crate::harness::{ADDRESSES, OTHER, Program, Socket, Wired, core_on};
 use core::net::SocketAddr;
 use hostif::Flags;
 use rustix::io::Errno;
@@ -45,17 +45,15 @@ pub type Pair = [End; 2];
 pub type Listener = (End, SocketAddr);
 
 impl Scene {
-    /// The engines, and what the first goes on from.
-    pub fn new() -> (Self, Keeper) {
+    /// The engines, the first of which has so many cores, and what it goes on from.
+    pub fn new(cores: usize) -> (Self, Keeper) {
         let now = Instant::from_us(1_000_000);
         let losses = Arc::<Losses>::default();
-        let [end, far_end] = ends();
-        let keeper = Keeper::new(end);
-        let far = Cable::new(far_end, 2, Arc::clone(&losses));
-        let cores = [
-            keeper.core(false, now),
-            core_on(far, ADDRESSES[1], limits(), now),
-        ];
+        let (queues, far_ends) = (0..cores).map(|_| ends().into()).unzip();
+        let keeper = Keeper::new(queues);
+        let far = Cable::new(far_ends, 2, Arc::clone(&losses));
+        let mut cores: Vec<_> = keeper.cores(false, now).collect();
+        cores.insert(OTHER, core_on(far, ADDRESSES[1], limits(), now));
         let mut wired = Wired::of(cores, now);
         wired.run_until_idle();
         let programs = vec![wired.attach(0), wired.attach(1)];
@@ -200,9 +198,15 @@ impl Scene {
         self.wired.advance(Duration::from_secs(300));
         drop(self.programs);
         self.wired.run_until_idle();
-        assert_eq!(self.wired.holdings(), [[0; 6]; 2], "something is left");
-        let channels = &self.wired.cores[0].layer.byte_channels;
-        assert_eq!(channels.region_count(), 0, "memory between programs");
+        let holdings = self.wired.holdings();
+        assert!(
+            holdings.iter().all(|core| *core == [0; 6]),
+            "something is left: {holdings:?}"
+        );
+        for core in &self.wired.cores {
+            let channels = &core.layer.byte_channels;
+            assert_eq!(channels.region_count(), 0, "memory between programs");
+        }
     }
 }
 

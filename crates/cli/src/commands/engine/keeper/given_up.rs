@@ -3,10 +3,12 @@
 
 use anyhow::Context as _;
 use hostif::Steering;
+use nic::af_xdp::fallback::Opened;
 use rustix::process::{WaitOptions, waitpid};
 
 use super::Keeper;
-use crate::commands::engine::{arguments::Arguments, config, confined, drivers};
+use crate::commands::engine::arguments::{Arguments, DriverName};
+use crate::commands::engine::{config, confined, drivers};
 use crate::sys;
 
 impl Keeper {
@@ -45,9 +47,7 @@ impl Keeper {
         let cores = arguments.cores;
         let mut count = 0;
         for core in 0..cores {
-            // All frames are this core's, as the others have ended or not begun.
-            let opened = drivers::open(arguments, Steering::SINGLE, None)?;
-            let driver = opened.queues.into_iter().next();
+            let driver = self.device(arguments)?.queues.into_iter().next();
             let driver =
                 driver.with_context(|| format!("--nic {}: it has no queue", arguments.nic))?;
             let state = state.try_clone().context("the engine's state")?;
@@ -55,5 +55,22 @@ impl Keeper {
             count += engine::reset_left(config(arguments)?, state, section, driver)?;
         }
         Ok(count)
+    }
+
+    /// By which the peers of a core's connections are reached: all frames are its own, as the others have ended or not begun.
+    fn device(&self, arguments: &Arguments) -> anyhow::Result<Opened> {
+        if arguments.driver() != DriverName::Tap {
+            return drivers::open(arguments, Steering::SINGLE, None);
+        }
+        // Nobody can open it beside the descriptor that is there.
+        let mut config = config(arguments)?;
+        config.kept = Some(self.kept.clone());
+        let left = engine::left_behind(&config, arguments.cores);
+        let left = left.context("no engine has begun")?;
+        let steering = Steering {
+            key: left.steering_key,
+            ..Steering::SINGLE
+        };
+        Ok(drivers::open_kept(arguments, steering, None, left.queues)?.0)
     }
 }

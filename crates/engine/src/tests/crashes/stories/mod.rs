@@ -2,6 +2,7 @@
 
 mod channels;
 mod connections;
+mod cores;
 mod files;
 mod programs;
 
@@ -11,6 +12,8 @@ use super::scene::Scene;
 pub struct Story {
     pub name: &'static str,
     pub play: fn(Scene),
+    /// Of the engine that ends.
+    pub cores: usize,
     /// It passes more points than that.
     pub points_min: usize,
 }
@@ -20,21 +23,31 @@ pub const STORIES: &[Story] = &[
     Story {
         name: "connections",
         play: connections::play,
+        cores: 1,
         points_min: 10_000,
     },
     Story {
         name: "programs",
         play: programs::play,
+        cores: 1,
         points_min: 8_000,
     },
     Story {
         name: "channels",
         play: channels::play,
+        cores: 1,
         points_min: 10_000,
     },
     Story {
         name: "files",
         play: files::play,
+        cores: 1,
         points_min: 4_000,
+    },
+    Story {
+        name: "cores",
+        play: cores::play,
+        cores: 2,
+        points_min: 12_000,
     },
 ];

@@ -60,7 +60,7 @@ pub fn play(mut scene: Scene) {
 }
 
 /// A program that comes to the engine by its control socket.
-fn attach(scene: &mut Scene) -> usize {
+pub fn attach(scene: &mut Scene) -> usize {
     let program = scene.wired.attach_by_socket(0).unwrap();
     scene.programs.push(program);
     scene.programs.len() - 1
@@ -81,7 +81,7 @@ fn copy(scene: &Scene, program: usize) -> OwnedFd {
 }
 
 /// The program ends, as its descriptors do.
-fn leave(scene: &mut Scene, program: usize) {
+pub fn leave(scene: &mut Scene, program: usize) {
     let program = &mut scene.programs[program];
     program.backing = crate::harness::kernel_socket();
     rustix::net::shutdown(&program.control, rustix::net::Shutdown::Both).unwrap();
