@@ -59,6 +59,9 @@ impl Choice {
 /// Programs that do nothing but start others, each of which would want an engine.
 const SHELLS: [&str; 7] = ["sh", "bash", "dash", "ksh", "zsh", "fish", "busybox"];
 
+/// Programs that fetch large files, and end. Of what they receive an engine beside them makes one copy on its own processor while they make the next,
+/// and it is there before their first connection (docs/performance.md).
+const FETCHERS: [&str; 2] = ["curl", "wget"];
 /// Programs whose files name everything that a program could call; what is called, the script says.
 const INTERPRETERS: [&str; 7] = ["python", "perl", "ruby", "node", "php", "mono", "java"];
 /// Calls by which a program gives up privileges; an engine inside it needs them for the device, with its first socket.
@@ -98,7 +101,16 @@ pub fn choose(
         Existing::None => {}
     }
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    Ok(by_processors(processors, load()))
+    let load = load();
+    Ok(by_name(file, processors, load).unwrap_or_else(|| by_processors(processors, load)))
+}
+
+/// What is chosen for a program that fetches, unless others work on the processors.
+fn by_name(file: &Path, processors: usize, load: Option<f64>) -> Option<Choice> {
+    let name = file.file_name()?.to_str()?;
+    let is_free = processors >= FEW && load.unwrap_or_default() < 1.0;
+    (is_free && FETCHERS.contains(&name))
+        .then(|| Choice::process("it fetches files, which two processors copy faster than one"))
 }
 
 /// Why the engine cannot be inside the program, or had better not be.
@@ -207,6 +219,25 @@ mod tests {
         let status = "Name:\tx\nCapEff:\t0000000000000080\nCapBnd:\t000001ffffffffff\n";
         assert!(is_privileged(status, CAP_SETUID) && !is_privileged(status, CAP_SETUID + 1));
         assert!(!is_privileged("", CAP_SETUID));
+    }
+
+    #[test]
+    fn who_fetches_has_an_engine_beside_it_where_nobody_else_works() {
+        for (file, processors, load, is_process) in [
+            ("/usr/bin/curl", 2, Some(0.3), true),
+            ("/usr/bin/wget", 2, None, true),
+            ("/usr/bin/curl", 2, Some(1.0), false),
+            ("/usr/bin/curl", 1, Some(0.0), false),
+            ("/usr/bin/redis-server", 2, Some(0.0), false),
+            ("/", 2, Some(0.0), false),
+        ] {
+            let choice = by_name(Path::new(file), processors, load);
+            assert_eq!(
+                choice.is_some_and(|choice| !choice.is_inline),
+                is_process,
+                "{file} {processors} {load:?}"
+            );
+        }
     }
 
     #[test]
