@@ -101,15 +101,13 @@ pub fn choose(
         Existing::None => {}
     }
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let load = load();
-    Ok(by_name(file, processors, load).unwrap_or_else(|| by_processors(processors, load)))
+    Ok(by_name(file, processors).unwrap_or_else(|| by_processors(processors, load())))
 }
 
-/// What is chosen for a program that fetches, unless others work on the processors.
-fn by_name(file: &Path, processors: usize, load: Option<f64>) -> Option<Choice> {
+/// What is chosen for a program that fetches, where there are two processors.
+fn by_name(file: &Path, processors: usize) -> Option<Choice> {
     let name = file.file_name()?.to_str()?;
-    let is_free = processors >= FEW && load.unwrap_or_default() < 1.0;
-    (is_free && FETCHERS.contains(&name))
+    (processors >= FEW && FETCHERS.contains(&name))
         .then(|| Choice::process("it fetches files, which two processors copy faster than one"))
 }
 
@@ -222,20 +220,19 @@ mod tests {
     }
 
     #[test]
-    fn who_fetches_has_an_engine_beside_it_where_nobody_else_works() {
-        for (file, processors, load, is_process) in [
-            ("/usr/bin/curl", 2, Some(0.3), true),
-            ("/usr/bin/wget", 2, None, true),
-            ("/usr/bin/curl", 2, Some(1.0), false),
-            ("/usr/bin/curl", 1, Some(0.0), false),
-            ("/usr/bin/redis-server", 2, Some(0.0), false),
-            ("/", 2, Some(0.0), false),
+    fn who_fetches_has_an_engine_beside_it_on_two_processors() {
+        for (file, processors, is_process) in [
+            ("/usr/bin/curl", 2, true),
+            ("/usr/bin/wget", 8, true),
+            ("/usr/bin/curl", 1, false),
+            ("/usr/bin/redis-server", 2, false),
+            ("/", 2, false),
         ] {
-            let choice = by_name(Path::new(file), processors, load);
+            let choice = by_name(Path::new(file), processors);
             assert_eq!(
                 choice.is_some_and(|choice| !choice.is_inline),
                 is_process,
-                "{file} {processors} {load:?}"
+                "{file} {processors}"
             );
         }
     }
