@@ -212,7 +212,7 @@ fn unknown(preset: &Preset, stack: Stack, clients: usize) -> Option<String> {
     let off = between(trials, clients as f64)?.off;
     (off > BOUND).then(|| {
         format!(
-            "the calibration's own trials with about as many clients, or those that try it, are {:.0} % off what the model makes of them",
+            "the calibration's own trials with about as many clients, fitted to or only tried, are {:.0} % off what the model makes of them",
             100.0 * off
         )
     })

@@ -140,6 +140,7 @@ fn the_defaults_named_here_are_those_of_an_engine() {
         (config.fast_open, config.syn_cookies),
         (untouched.fast_open, untouched.syn_cookies)
     );
+    assert_eq!(config.protects_time_wait, untouched.protects_time_wait);
 }
 
 #[test]

@@ -162,14 +162,9 @@ pub fn tend(arguments: &Arguments, tended: Tended) -> anyhow::Result<ExitCode> {
     let (nic, cores, key) = (&arguments.nic, arguments.cores, tended.key);
     let steering = Steering { cores, key };
     let set = engine_process(tended.pid).and_then(|engine| Ok((engine, set(nic, steering)?)));
-    let (engine, (_name, found, told, queues)) = match set {
-        Ok(set) => set,
-        Err(why) => {
-            output::print(&format!("{why:#}\n"))?;
-            return Ok(ExitCode::FAILURE);
-        }
+    let Some((engine, (_name, found, told, queues))) = say(set) else {
+        return Ok(ExitCode::FAILURE);
     };
-    output::print(&format!("{DONE}\n"))?;
     confine::apply(&Needs {
         capabilities: vec![Need::NetworkAdministration],
         ..Needs::default()
@@ -191,14 +186,9 @@ fn hold_for_dpdk(arguments: &Arguments, tended: Tended) -> anyhow::Result<ExitCo
         card.take()?;
         Ok((engine, name, card))
     });
-    let (engine, _name, card) = match taken {
-        Ok(taken) => taken,
-        Err(why) => {
-            output::print(&format!("{why:#}\n"))?;
-            return Ok(ExitCode::FAILURE);
-        }
+    let Some((engine, _name, card)) = say(taken) else {
+        return Ok(ExitCode::FAILURE);
     };
-    output::print(&format!("{DONE}\n"))?;
     confine::apply(&Needs {
         devices: card.files(),
         ..Needs::default()
@@ -207,6 +197,16 @@ fn hold_for_dpdk(arguments: &Arguments, tended: Tended) -> anyhow::Result<ExitCo
     card.give_back()
         .with_context(|| format!("giving {} back to the kernel", card.address))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says what has become of it. Who asked may have ended meanwhile: the card is given back all the same.
+fn say<T>(done: anyhow::Result<T>) -> Option<T> {
+    let line = match &done {
+        Ok(_) => DONE.to_owned(),
+        Err(why) => format!("{why:#}"),
+    };
+    let _ = output::print(&format!("{line}\n"));
+    done.ok()
 }
 
 fn engine_process(pid: i32) -> anyhow::Result<OwnedFd> {

@@ -107,7 +107,7 @@ pub fn choose(
 /// What is chosen for a program that fetches, where there are two processors.
 fn by_name(file: &Path, processors: usize) -> Option<Choice> {
     let name = file.file_name()?.to_str()?;
-    (processors >= FEW && FETCHERS.contains(&name))
+    (processors > 1 && FETCHERS.contains(&name))
         .then(|| Choice::process("it fetches files, which two processors copy faster than one"))
 }
 
