@@ -12,6 +12,7 @@ mod cpu;
 pub mod driver;
 mod latency;
 mod left;
+mod many;
 mod matrix;
 mod notify;
 mod placement;

@@ -12,6 +12,7 @@
 
 pub mod address;
 pub mod addresses;
+mod coarse_clock;
 pub mod congestion_info;
 pub mod engines;
 mod lock;

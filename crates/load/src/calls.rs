@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::{MESSAGE_MAX_BYTES, connect, listen};
+use super::common::{MESSAGE_MAX_BYTES, connect, listen};
 
 /// Take without end from everybody who connects, or send without end, until killed.
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ use anyhow::Context;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{listen, prepare};
+use super::common::{listen, prepare};
 use crate::sys;
 
 /// Bytes of a request and of its answer.

@@ -8,7 +8,10 @@ use std::{
 
 use clap::Args;
 
-use super::{MESSAGE_MAX_BYTES, listen, prepare, spin};
+use super::{
+    common::{MESSAGE_MAX_BYTES, listen, prepare, spin},
+    datagrams,
+};
 
 /// Answer each message with one, one connection after the other, until killed.
 #[derive(Debug, Args)]
@@ -22,10 +25,17 @@ pub struct Arguments {
     /// Do not wait in calls.
     #[arg(long)]
     spin: bool,
+    /// Answer datagrams.
+    #[arg(long)]
+    udp: bool,
 }
 
 /// Runs until it is killed.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<()> {
+    if arguments.udp {
+        let size = usize::from(arguments.size);
+        return datagrams::echo(arguments.listen, size, arguments.spin);
+    }
     let listener = listen(arguments.listen)?;
     loop {
         let (stream, _) = listener.accept()?;

@@ -13,9 +13,11 @@
 extern crate output;
 
 pub mod calls;
+mod common;
 pub mod competing;
 pub mod connections;
 pub mod create;
+pub mod datagrams;
 mod echo;
 pub mod flood;
 pub mod idle;
@@ -29,17 +31,13 @@ pub mod transfer;
 pub mod trial;
 mod wake;
 
-use std::{
-    io,
-    net::{SocketAddrV4, TcpListener, TcpStream},
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use serde::{Deserialize, Serialize};
-use statistics::Times;
+use serde::Serialize;
+
+pub use common::Latency;
 
 /// Small programs that put load on a stack, for measurements.
 #[derive(Debug, Args)]
@@ -57,6 +55,8 @@ enum Role {
     Stream(calls::StreamArguments),
     Calls(calls::CallsArguments),
     Create(create::Arguments),
+    Count(datagrams::Count),
+    Pour(datagrams::Pour),
     Wake(wake::Arguments),
     Serve(requests::Serve),
     Ask(requests::Ask),
@@ -79,6 +79,8 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Role::Stream(arguments) => calls::stream(arguments)?,
         Role::Calls(arguments) => say(&calls::execute(arguments)?)?,
         Role::Create(arguments) => say(&create::execute(arguments)?)?,
+        Role::Count(arguments) => arguments.run()?,
+        Role::Pour(arguments) => say(&arguments.run()?)?,
         Role::Wake(arguments) => say(&wake::execute(arguments)?)?,
         Role::Serve(arguments) => arguments.run()?,
         Role::Ask(arguments) => say(&arguments.run()?)?,
@@ -96,78 +98,4 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 fn say(result: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string(result).context("composing JSON")?;
     output::print(&(text + "\n"))
-}
-
-/// Largest message of any of these programs.
-const MESSAGE_MAX_BYTES: usize = 64 * 1024;
-
-/// How long somebody may stay silent.
-const SILENCE: Duration = Duration::from_secs(10);
-
-/// Times of many round trips.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Latency {
-    /// How many there were.
-    pub count: u64,
-    /// Median.
-    pub p50_us: f64,
-    /// 99th percentile.
-    pub p99_us: f64,
-    /// 99.9th percentile.
-    pub p999_us: f64,
-}
-
-impl Latency {
-    /// None where there was no round trip.
-    fn of(times: &Times) -> Option<Self> {
-        Some(Self {
-            count: times.count(),
-            p50_us: times.percentile_us(50.0)?,
-            p99_us: times.percentile_us(99.0)?,
-            p999_us: times.percentile_us(99.9)?,
-        })
-    }
-}
-
-fn listen(at: SocketAddrV4) -> anyhow::Result<TcpListener> {
-    let listener = TcpListener::bind(at).with_context(|| format!("listening on {at}"))?;
-    // Whoever started this waits for the word.
-    say!("listening");
-    Ok(listener)
-}
-
-/// A connection whose calls wait, or spin; nothing is held back on it.
-fn connect(to: SocketAddrV4, spin: bool) -> anyhow::Result<TcpStream> {
-    let stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
-    prepare(&stream, spin)?;
-    Ok(stream)
-}
-
-fn prepare(stream: &TcpStream, spin: bool) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    if spin {
-        stream.set_nonblocking(true)
-    } else {
-        stream.set_read_timeout(Some(SILENCE))
-    }
-}
-
-/// Repeats a call of a socket that does not wait until it has done something, for [`SILENCE`] at most.
-fn spin<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let mut tries = 0_u32;
-    let mut begun = None;
-    loop {
-        match call() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                tries = tries.wrapping_add(1);
-                // A look at the clock now and then costs the spin nothing.
-                let begun = *begun.get_or_insert_with(Instant::now);
-                if tries.is_multiple_of(1024) && begun.elapsed() > SILENCE {
-                    return Err(io::Error::from(io::ErrorKind::TimedOut));
-                }
-            }
-            result => return result,
-        }
-    }
 }

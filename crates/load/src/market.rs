@@ -14,7 +14,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use statistics::Times;
 
-use super::{SILENCE, connect, listen, spin};
+use super::common::{SILENCE, connect, listen, spin};
 
 /// Multicast quotes and take orders of one trader after the other, until killed.
 #[derive(Debug, Args)]

@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 
-use super::connect;
+use super::common::connect;
 
 /// Ask so many times each millisecond, for a time; prints how many seconds that took.
 #[derive(Debug, Args)]

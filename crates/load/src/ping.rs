@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use statistics::Times;
 
-use super::{Latency, MESSAGE_MAX_BYTES, connect, spin};
+use super::{
+    common::{Latency, MESSAGE_MAX_BYTES, connect, spin},
+    datagrams,
+};
 
 /// Send messages and take their echoes, for a time.
 #[derive(Debug, Args)]
@@ -32,6 +35,9 @@ pub struct Arguments {
     /// Do not wait in calls.
     #[arg(long)]
     spin: bool,
+    /// Datagrams, one on its way at a time.
+    #[arg(long, conflicts_with = "depth")]
+    udp: bool,
 }
 
 /// What was measured.
@@ -50,13 +56,18 @@ const WARM_UP: Duration = Duration::from_millis(100);
 
 /// Runs for the time that was asked for.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let size = usize::from(arguments.size);
+    if arguments.udp {
+        let length = Duration::from_secs_f64(arguments.seconds);
+        return datagrams::ping(arguments.connect, size, length, arguments.spin);
+    }
     let stream = connect(arguments.connect, arguments.spin)?;
     let length = Duration::from_secs_f64(arguments.seconds);
     let outcome = if arguments.depth == 1 {
-        one_at_a_time(stream, usize::from(arguments.size), length)
+        one_at_a_time(stream, size, length)
     } else {
         let depth = u64::from(arguments.depth);
-        pipelined(stream, usize::from(arguments.size), depth, length)
+        pipelined(stream, size, depth, length)
     };
     outcome.with_context(|| format!("talking to {}", arguments.connect))
 }
@@ -64,7 +75,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<Outcome> {
 fn one_at_a_time(mut stream: TcpStream, size: usize, length: Duration) -> io::Result<Outcome> {
     let message = vec![b'm'; size];
     let mut answer = vec![0; size];
-    let mut round_trip = || -> io::Result<()> {
+    let round_trip = || -> io::Result<()> {
         send(&mut stream, &message)?;
         let mut got = 0;
         while got < size {
@@ -75,6 +86,14 @@ fn one_at_a_time(mut stream: TcpStream, size: usize, length: Duration) -> io::Re
         }
         Ok(())
     };
+    time_round_trips(round_trip, length)
+}
+
+/// Repeats a round trip for a time.
+pub(super) fn time_round_trips(
+    mut round_trip: impl FnMut() -> io::Result<()>,
+    length: Duration,
+) -> io::Result<Outcome> {
     let warm = Instant::now();
     while warm.elapsed() < WARM_UP {
         round_trip()?;

@@ -10,7 +10,10 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::{
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+    time::{ClockId, clock_gettime},
+};
 use serde::{Deserialize, Serialize};
 
 use statistics::Times;
@@ -133,7 +136,7 @@ impl Done {
 }
 
 /// Connections at most.
-const MOST_CONNECTIONS: usize = 1024;
+const MOST_CONNECTIONS: usize = 16_384;
 /// Part of the time before anything counts.
 const WARM_UP: u32 = 4;
 /// What has not ended by then has failed.
@@ -190,6 +193,13 @@ fn message(bytes: usize) -> anyhow::Result<Vec<u8>> {
     Ok(vec![0x5a; bytes])
 }
 
+/// As many as may be: a limit that is too low shows where the descriptor is asked for.
+fn allow_descriptors() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let current = maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
+}
+
 impl Serve {
     /// Serves.
     pub fn run(&self) -> anyhow::Result<()> {
@@ -199,6 +209,7 @@ impl Serve {
             "a response has {LEAST_BYTES} bytes at least"
         );
         let mut buffer = message(self.request_bytes)?;
+        allow_descriptors();
         let listener = TcpListener::bind(self.address)
             .with_context(|| format!("listening at {}", self.address))?;
         let epoll = Epoll::create().context("epoll")?;
@@ -258,7 +269,7 @@ fn accept(
 ) -> anyhow::Result<()> {
     let (stream, _) = listener.accept().context("accepting")?;
     peers.push(Some(Peer::new(stream)?));
-    ensure!(peers.len() < 100 * MOST_CONNECTIONS, "too many connections");
+    ensure!(peers.len() < 8 * MOST_CONNECTIONS, "too many connections");
     if let Some(Some(peer)) = peers.last() {
         let number = u64::try_from(peers.len())?;
         epoll.add(peer.stream.as_fd(), number).context("epoll")?;
@@ -283,6 +294,7 @@ impl Ask {
         );
         let request = message(self.request_bytes)?;
         let mut buffer = message(self.response_bytes)?;
+        allow_descriptors();
         let epoll = Epoll::create().context("epoll")?;
         let mut peers = Vec::new();
         let mut watch = self.connect()?;

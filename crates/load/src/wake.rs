@@ -16,7 +16,7 @@ use clap::Args;
 
 use statistics::Times;
 
-use super::Latency;
+use super::common::Latency;
 
 /// Ask a closed port again and again, with pauses.
 #[derive(Debug, Args)]

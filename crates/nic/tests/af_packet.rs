@@ -78,7 +78,18 @@ fn a_large_segment_arrives_as_one_merged_frame_with_the_right_bytes() {
     else {
         return;
     };
-    let (mut left, mut right) = (open(&left), open(&right));
+    // In the ring, and in the socket's own queue, more than Linux's usual limit of one.
+    for opens_fast in [false, true] {
+        let config = Config {
+            opens_fast,
+            ..Config::new(VETH)
+        };
+        let right = right.run(|| AfPacket::open(&config).unwrap());
+        large_segments_arrive(open(&left), right);
+    }
+}
+
+fn large_segments_arrive(mut left: AfPacket, mut right: AfPacket) {
     let link = (left.caps().hardware_address, right.caps().hardware_address);
     let payload = pattern(60 * 1024);
     let header = tcp::Header {

@@ -178,6 +178,7 @@ fn open(settings: &Settings) -> Result<Opened, String> {
     }
     let config = af_packet::Config {
         addresses,
+        opens_fast: true,
         relocate_fd,
         ..af_packet::Config::new(nic)
     };

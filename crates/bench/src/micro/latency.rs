@@ -1,4 +1,4 @@
-//! `shunt bench latency`: a 64-byte round trip over TCP, one at a time.
+//! `shunt bench latency`: a 64-byte round trip over TCP, and over UDP, one at a time.
 //!
 //! Where both sides spin, the small echo of `shunt load` is measured: the server of sockperf, told not to
 //! wait, asks for new connections between any two messages. Where the kernel's side sleeps it is sockperf as
@@ -38,7 +38,7 @@ pub fn plan() -> Plan {
     }
 }
 
-const SETUPS: [Setup; 14] = [
+const SETUPS: [Setup; 16] = [
     Setup::new("kernel-spin", "kernel, both spin", |testbed| {
         echo(testbed, Stack::Kernel, Stack::Kernel)
     }),
@@ -50,6 +50,12 @@ const SETUPS: [Setup; 14] = [
     }),
     Setup::new("server-inline", "server inline, client kernel", |testbed| {
         echo(testbed, PACKET, Stack::Kernel)
+    }),
+    Setup::new("udp-spin", "kernel, UDP, both spin", |testbed| {
+        datagrams(testbed, Stack::Kernel)
+    }),
+    Setup::new("udp-xdp", "UDP, inline both ends, AF_XDP", |testbed| {
+        datagrams(testbed, XDP)
     }),
     Setup::new("loopback-spin", "kernel loopback, both spin", |testbed| {
         same_host(testbed, Stack::Kernel)
@@ -127,7 +133,7 @@ struct Comparison {
     shunt: &'static str,
 }
 
-const COMPARISONS: [Comparison; 9] = [
+const COMPARISONS: [Comparison; 10] = [
     Comparison {
         titles: [
             "inline both ends (AF_PACKET), kernel spinning, p50",
@@ -145,6 +151,15 @@ const COMPARISONS: [Comparison; 9] = [
         ],
         kernel: "kernel-spin",
         shunt: "inline-xdp",
+    },
+    Comparison {
+        titles: [
+            "UDP, inline both ends (AF_XDP generic), kernel spinning, p50",
+            "  p99",
+            "  p99.9",
+        ],
+        kernel: "udp-spin",
+        shunt: "udp-xdp",
     },
     Comparison {
         titles: [
@@ -230,7 +245,12 @@ impl Comparison {
 fn echo(testbed: &Testbed, server: Stack, client: Stack) -> anyhow::Result<Values> {
     let server = (On::A, server);
     let client = (On::B, client);
-    round_trips(testbed, server, client)
+    round_trips(testbed, server, client, &[])
+}
+
+/// The same by datagrams.
+fn datagrams(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
+    round_trips(testbed, (On::A, stack), (On::B, stack), &["--udp"])
 }
 
 /// The same on one host: two engines inside find each other there, and their frames meet no interface.
@@ -239,24 +259,27 @@ fn same_host(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
         Stack::Engine => Some(testbed.start_engine(On::A, &[])?),
         _ => None,
     };
-    round_trips(testbed, (On::A, stack), (On::A, stack))
+    round_trips(testbed, (On::A, stack), (On::A, stack), &[])
 }
 
 fn round_trips(
     testbed: &Testbed,
     (server_on, server_stack): (On, Stack),
     (client_on, client_stack): (On, Stack),
+    both: &[&'static str],
 ) -> anyhow::Result<Values> {
     let spins = |stack: Stack| stack == Stack::Kernel;
     let placement = testbed.placement(server_on, server_stack)?;
     let address = placement.at(PORT).to_string();
     let mut line = vec![LOAD, "echo", "--listen", &address];
+    line.extend(both);
     if spins(server_stack) {
         line.push("--spin");
     }
     let mut server = testbed.serve(placement, "listening", &line)?;
     let seconds = testbed.scale().seconds.to_string();
     let mut line = vec![LOAD, "ping", "--connect", &address, "--seconds", &seconds];
+    line.extend(both);
     if spins(client_stack) {
         line.push("--spin");
     }

@@ -9,8 +9,8 @@ use std::time::Instant;
 use hostif::ENGINES_MAX;
 use hostif::control::SocketKinds;
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 
+use crate::coarse_clock;
 use crate::engines::engine_index::{Candidates, EngineIndex};
 use crate::engines::networks::{AllNetworks, stays_here};
 use crate::engines::placement::{Flow, Placement, Remembered};
@@ -86,7 +86,7 @@ impl Engines {
             sessions,
             placement,
             is_missed,
-            next_look_ms: AtomicU64::new(coarse_now_ms() + LOOK_INTERVAL_MS),
+            next_look_ms: AtomicU64::new(coarse_clock::now_ms() + LOOK_INTERVAL_MS),
             uses_loopback: false,
             networks: Shared::empty(),
             remembered: Remembered::new(),
@@ -160,7 +160,7 @@ impl Engines {
     /// Whether it is time to look for engines that never were there: every socket that the kernel serves instead
     /// passes here.
     fn may_look(&self) -> bool {
-        let now_ms = coarse_now_ms();
+        let now_ms = coarse_clock::now_ms();
         let due_ms = self.next_look_ms.load(Ordering::Relaxed);
         let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
         let next = now_ms + LOOK_INTERVAL_MS;
@@ -411,10 +411,4 @@ pub fn is_refusal(error: Errno) -> bool {
 #[must_use]
 pub fn is_for_the_kernel(error: Errno, destination: SocketAddr, all: &AllNetworks) -> bool {
     is_refusal(error) || stays_here(destination.ip(), all)
-}
-
-fn coarse_now_ms() -> u64 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    let (seconds, nanoseconds) = (now.tv_sec.cast_unsigned(), now.tv_nsec.cast_unsigned());
-    seconds * 1_000 + nanoseconds / 1_000_000
 }

@@ -1,7 +1,9 @@
 //! How long a thread spins before it sleeps.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+
+use crate::coarse_clock;
 
 /// How long a waiting thread may spin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,35 +20,73 @@ const AUTO: Duration = Duration::from_micros(50);
 const PATIENCE: u32 = 8;
 /// While it pauses, one wait in so many tries again.
 const RETRY: u32 = 16;
+/// A spin that took so long has lost its processor meanwhile: others want it.
+const LOST_PROCESSOR: Duration = Duration::from_micros(500);
+/// For so long after that nobody spins: it uses up the time for which the scheduler would let the thread, or whom it
+/// waits for, go ahead of the others.
+const CROWDED_MS: u64 = 100;
 
-/// Spins in vain since the last that found something, of all threads.
-static IN_VAIN: AtomicU32 = AtomicU32::new(0);
+/// What spins have come to, of all threads.
+struct Outcomes {
+    /// In vain since the last that found something.
+    in_vain: AtomicU32,
+    /// Until when nobody spins, on the coarse clock; 0: no spin has lost its processor of late.
+    crowded_until_ms: AtomicU64,
+}
+
+static OUTCOMES: Outcomes = Outcomes::none();
+
+impl Outcomes {
+    const fn none() -> Outcomes {
+        Outcomes {
+            in_vain: AtomicU32::new(0),
+            crowded_until_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether it pays to spin now.
+    fn allow_spin(&self, now_ms: impl FnOnce() -> u64) -> bool {
+        let crowded_until_ms = self.crowded_until_ms.load(Ordering::Relaxed);
+        if crowded_until_ms != 0 {
+            if now_ms() < crowded_until_ms {
+                return false;
+            }
+            self.crowded_until_ms.store(0, Ordering::Relaxed);
+        }
+        let in_vain = self.in_vain.load(Ordering::Relaxed);
+        let pauses = in_vain >= PATIENCE && !in_vain.is_multiple_of(RETRY);
+        if pauses {
+            self.in_vain
+                .store(in_vain.wrapping_add(1), Ordering::Relaxed);
+        }
+        !pauses
+    }
+
+    fn on_spun(&self, found: bool, took: Duration, now_ms: impl FnOnce() -> u64) {
+        if took >= LOST_PROCESSOR {
+            let until_ms = now_ms() + CROWDED_MS;
+            self.crowded_until_ms.store(until_ms, Ordering::Relaxed);
+        } else if found {
+            self.in_vain.store(0, Ordering::Relaxed);
+        } else {
+            self.in_vain.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
 
 impl Budget {
     /// How long this wait may spin; `None`: not at all.
     pub fn limit(self) -> Option<Duration> {
         match self {
             Budget::Fixed(limit) => (!limit.is_zero()).then_some(limit),
-            Budget::Auto => {
-                let in_vain = IN_VAIN.load(Ordering::Relaxed);
-                if in_vain >= PATIENCE && !in_vain.is_multiple_of(RETRY) {
-                    IN_VAIN.store(in_vain.wrapping_add(1), Ordering::Relaxed);
-                    return None;
-                }
-                Some(AUTO)
-            }
+            Budget::Auto => OUTCOMES.allow_spin(coarse_clock::now_ms).then_some(AUTO),
         }
     }
 
-    /// A spin has ended: whether it found what it waited for.
-    pub fn on_spun(self, found: bool) {
-        if self != Budget::Auto {
-            return;
-        }
-        if found {
-            IN_VAIN.store(0, Ordering::Relaxed);
-        } else {
-            IN_VAIN.fetch_add(1, Ordering::Relaxed);
+    /// A spin has ended: whether it found what it waited for, and how long it took.
+    pub fn on_spun(self, found: bool, took: Duration) {
+        if self == Budget::Auto {
+            OUTCOMES.on_spun(found, took, coarse_clock::now_ms);
         }
     }
 }
@@ -77,22 +117,32 @@ pub fn processors() -> u32 {
 mod tests {
     use super::*;
 
+    /// How many of so many waits, at that moment, spin, and find nothing.
+    fn spin_in_vain(outcomes: &Outcomes, waits: u32, now_ms: u64) -> usize {
+        let spins = (0..waits).filter(|_| {
+            let spins = outcomes.allow_spin(|| now_ms);
+            if spins {
+                outcomes.on_spun(false, AUTO, || now_ms);
+            }
+            spins
+        });
+        spins.count()
+    }
+
     #[test]
     fn spinning_pauses_after_it_was_in_vain_and_is_tried_again_now_and_then() {
-        let tried = |waits: u32| {
-            let spins = (0..waits).filter(|_| {
-                let spins = Budget::Auto.limit().is_some();
-                if spins {
-                    Budget::Auto.on_spun(false);
-                }
-                spins
-            });
-            spins.count()
-        };
-        Budget::Auto.on_spun(true);
-        assert_eq!(tried(PATIENCE), 8);
-        assert_eq!(tried(10 * RETRY), 10);
-        Budget::Auto.on_spun(true);
-        assert_eq!(tried(1), 1);
+        let outcomes = Outcomes::none();
+        assert_eq!(spin_in_vain(&outcomes, PATIENCE, 0), 8);
+        assert_eq!(spin_in_vain(&outcomes, 10 * RETRY, 0), 10);
+        outcomes.on_spun(true, AUTO, || 0);
+        assert_eq!(spin_in_vain(&outcomes, 1, 0), 1);
+    }
+
+    #[test]
+    fn nobody_spins_for_a_while_after_a_spin_has_lost_its_processor_though_it_found_something() {
+        let outcomes = Outcomes::none();
+        outcomes.on_spun(true, LOST_PROCESSOR, || 1_000);
+        assert_eq!(spin_in_vain(&outcomes, 100, 1_000 + CROWDED_MS - 1), 0);
+        assert_eq!(spin_in_vain(&outcomes, 1, 1_000 + CROWDED_MS), 1);
     }
 }

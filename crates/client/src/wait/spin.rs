@@ -58,6 +58,6 @@ pub(crate) fn spin(
         core::hint::spin_loop();
     };
     drop(quiet);
-    budget.on_spun(spun == Spun::Over);
+    budget.on_spun(spun == Spun::Over, start.elapsed());
     spun
 }

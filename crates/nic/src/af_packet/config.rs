@@ -22,8 +22,11 @@ pub struct Config {
     /// Bytes per ring frame, a multiple of the page size or a power of two; longer frames take a system
     /// call each. `None`: what the interface's largest merged packet takes.
     pub frame_bytes: Option<u32>,
-    /// Frames in the receive ring; `None`: 20 MiB of them.
+    /// Frames in the receive ring; `None`: 16 MiB of them, and more where frames are so long that these were few.
     pub frame_count: Option<u32>,
+    /// Somebody waits until the socket is open: where its own queue may be long, frames of more than 16 KiB wait there, and the ring
+    /// is small. Whoever goes on with such a socket ([`super::AfPacket::take_up`]) cannot tell which frame of the ring one that waits belongs to.
+    pub opens_fast: bool,
     /// Moves the socket to the number where it stays.
     pub relocate_fd: fn(OwnedFd) -> OwnedFd,
 }
@@ -40,6 +43,7 @@ impl Config {
             ether_type: None,
             frame_bytes: None,
             frame_count: None,
+            opens_fast: false,
             relocate_fd: core::convert::identity,
         }
     }

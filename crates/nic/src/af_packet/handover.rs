@@ -97,7 +97,7 @@ impl AfPacket {
         } = left;
         let is_alone = config.sharing.is_none();
         if !is_alone
-            || found != geometry(config, &link)
+            || found != geometry(config, &link, false)
             || !sys::is_bound(socket.as_fd(), link.index)
         {
             return None;

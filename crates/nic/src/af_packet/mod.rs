@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ::wire::ethernet;
 use netlink::{Interface, interface, segments};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 
 use crate::driver::{
     Caps, Counters, Driver, LARGE_SEGMENT_BYTES, Presence, RxFrame, SEGMENT_HEADERS_BYTES, TxFrame,
@@ -44,13 +44,17 @@ use presence::{Fanout, FanoutMember};
 pub use ring::Geometry;
 use ring::Ring;
 
-/// Bytes of each ring frame besides the largest packet: the ring's own header, the virtio header and
-/// the Ethernet header, in whole pages.
-const FRAME_OVERHEAD_BYTES: u32 = 16 * 1024;
-/// The same where frames are small and their number counts.
-const SMALL_OVERHEAD_BYTES: u32 = 256;
+/// Bytes of each ring frame besides the packet: the ring's own header, the virtio header and the Ethernet header.
+const FRAME_OVERHEAD_BYTES: u32 = 256;
 /// Memory of the receive ring, whatever the size of its frames.
-const RING_BYTES: u32 = 20 << 20;
+const RING_BYTES: u32 = 16 << 20;
+/// Of one that opens fast, and of its frames: the kernel clears it before the socket is open.
+const FAST_RING_BYTES: u32 = 4 << 20;
+const FAST_FRAME_BYTES: u32 = 16 << 10;
+/// What may wait in the socket of such a ring.
+const QUEUE_BYTES: usize = 16 << 20;
+/// As many frames as there are at least: of small packets each takes one as well.
+const FRAMES_MIN: u32 = 96;
 
 /// An open interface.
 pub struct AfPacket {
@@ -166,7 +170,10 @@ impl AfPacket {
         let socket = (config.relocate_fd)(socket.map_err(refused(&interface))?);
         let link = read(&interface)?;
         configure(&socket, &link).map_err(failed(&interface, "setting packet socket options"))?;
-        let geometry = geometry(config, &link);
+        // The kernel allows root a queue as long as that.
+        let opens_fast = config.opens_fast
+            && sockopt::set_socket_recv_buffer_size_force(&socket, QUEUE_BYTES).is_ok();
+        let geometry = geometry(config, &link, opens_fast);
         let ring =
             Ring::make(&socket, geometry).map_err(|source| OpenError::Ring { geometry, source })?;
         Ok((
@@ -338,19 +345,30 @@ fn largest_payload(segments: &segments::Segments) -> u32 {
 }
 
 /// A ring frame for the largest packet that the interface merges, or that a peer on the other end of
-/// a virtual cable sends uncut, in whole pages. Where neither happens small frames make a ring of
+/// a virtual cable sends uncut. Where neither happens small frames make a ring of
 /// thousands: at a gigabit 256 of them are full after 3 ms, and a scheduler's slice is no shorter.
-fn frame_bytes(link: &Interface) -> u32 {
+///
+/// Memory comes in powers of two, and the largest packet, of 64 KiB by itself or 192 KiB and more where somebody has said so, is
+/// one with hardly any room for headers. Whole segments that fit are less by more than that; the few packets that are not wait
+/// in the socket (`rx.rs`).
+fn frame_bytes_of(link: &Interface) -> u32 {
     if link.segments.arrive_cut {
-        return (link.mtu + SMALL_OVERHEAD_BYTES).next_power_of_two();
+        return (link.mtu + FRAME_OVERHEAD_BYTES).next_power_of_two();
     }
     let largest = link.segments.gro_bytes.max(link.segments.gso_bytes);
-    largest.max(segments::ORDINARY_BYTES).next_multiple_of(4096) + FRAME_OVERHEAD_BYTES
+    largest.max(segments::ORDINARY_BYTES).next_power_of_two()
 }
 
-fn geometry(config: &Config, link: &Interface) -> Geometry {
-    let frame_bytes = config.frame_bytes.unwrap_or_else(|| frame_bytes(link));
-    let fitting = RING_BYTES.checked_div(frame_bytes).unwrap_or_default();
+fn geometry(config: &Config, link: &Interface, opens_fast: bool) -> Geometry {
+    let (ring_bytes, longest_bytes) = if opens_fast {
+        (FAST_RING_BYTES, FAST_FRAME_BYTES)
+    } else {
+        (RING_BYTES, u32::MAX)
+    };
+    let frame_bytes = config.frame_bytes;
+    let frame_bytes = frame_bytes.unwrap_or_else(|| frame_bytes_of(link).min(longest_bytes));
+    let fitting = ring_bytes.checked_div(frame_bytes).unwrap_or_default();
+    let fitting = fitting.max(FRAMES_MIN);
     Geometry::new(frame_bytes, config.frame_count.unwrap_or(fitting))
 }
 
