@@ -193,11 +193,20 @@ fn message(bytes: usize) -> anyhow::Result<Vec<u8>> {
     Ok(vec![0x5a; bytes])
 }
 
-/// As many as may be: a limit that is too low shows where the descriptor is asked for.
+/// What [`MOST_CONNECTIONS`] need, twice as many with an engine inside; or as many as may be: a limit that is too low shows where the
+/// descriptor is asked for.
 fn allow_descriptors() {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    let current = maximum;
-    let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
+    let needed = u64::try_from(3 * MOST_CONNECTIONS).ok();
+    // No maximum is more than any.
+    let raised = [maximum.and_then(|_| needed.max(maximum)), maximum];
+    let _ = raised.into_iter().any(|limit| {
+        let both = Rlimit {
+            current: limit,
+            maximum: limit,
+        };
+        setrlimit(Resource::Nofile, both).is_ok()
+    });
 }
 
 impl Serve {

@@ -49,6 +49,9 @@ const JUST_US: u64 = 100;
 const TICK_MAX_US: u64 = 8_000;
 /// However busy the threads are, the helper attends to control channels and housekeeping itself at least this often.
 const ATTEND_US: u64 = 250_000;
+/// Whoever needs the poll lock tries as often as that, some microseconds, which is how long a poll takes, before it gives its processor
+/// away: to others that compute, for as long as they may.
+const TRIES_PER_YIELD: u32 = 256;
 /// Polls that one thread makes because others request them, before it leaves them to the helper.
 const POLLS_FOR_OTHERS: u32 = 16;
 
@@ -191,11 +194,17 @@ impl Inline {
         &self,
         mut work: impl FnMut(&mut CoreLoop) -> Result<T, StartError>,
     ) -> Option<T> {
+        let mut tries = 0_u32;
         while !self.ended.load(Ordering::Acquire) {
             if let Some(result) = self.try_run(&mut work) {
                 return Some(result);
             }
-            rustix::thread::sched_yield();
+            tries += 1;
+            if tries.is_multiple_of(TRIES_PER_YIELD) {
+                rustix::thread::sched_yield();
+            } else {
+                core::hint::spin_loop();
+            }
         }
         None
     }

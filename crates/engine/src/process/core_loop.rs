@@ -31,8 +31,9 @@ const CONTROL_INTERVAL_US: u64 = 50;
 const MAX_SLEEP_US: u64 = 1_000_000;
 /// How long an idle engine lets news wait that found a program's ring full.
 const FULL_RING_SLEEP_US: u64 = 1_000;
-/// Polls that did something, without a sleep between them, after which the device is not watched.
-const WATCHED_POLLS: u32 = 8;
+/// Polls that did something, without a sleep between them, after which the device is not watched. To watch it no more and again costs
+/// two system calls, and who answers a few dozen messages between two sleeps makes as many polls.
+const WATCHED_POLLS: u32 = 64;
 
 const TAG_LISTENER: u64 = 0;
 const TAG_DRIVER: u64 = 1;

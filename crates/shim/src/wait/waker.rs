@@ -4,7 +4,11 @@
 //! The sleeper counts itself in, then looks whether there is something to do, then sleeps; the waker
 //! publishes the work, then looks at the count. Both are sequentially consistent, so one of the two
 //! sees the other.
+//!
+//! A thread with an engine inside runs that in the middle of its sleep, and may so wake itself: it looks once more before it
+//! sleeps on, and nobody writes for it.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -15,6 +19,11 @@ use rustix::io::Errno;
 
 use client::PrivateFd;
 
+thread_local! {
+    /// The waker that the thread is counted in by, last.
+    static COUNTED_IN_BY: Cell<*const Waker> = const { Cell::new(std::ptr::null()) };
+}
+
 /// An eventfd for any number of sleepers.
 #[derive(Default)]
 pub struct Waker {
@@ -23,7 +32,11 @@ pub struct Waker {
 }
 
 /// A thread that is about to sleep, or sleeps.
-pub struct Sleeping<'a>(&'a Waker);
+pub struct Sleeping<'a> {
+    waker: &'a Waker,
+    /// A handler of a signal may sleep in the middle of a sleep.
+    around: *const Waker,
+}
 
 impl Waker {
     /// Counts the thread in; the eventfd belongs into its poll set.
@@ -36,13 +49,17 @@ impl Waker {
     pub fn count_in(&self) -> Sleeping<'_> {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        Sleeping(self)
+        Sleeping {
+            waker: self,
+            around: COUNTED_IN_BY.replace(self),
+        }
     }
 
     /// Wakes whoever sleeps.
     pub fn wake(&self) {
         fence(Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) == 0 {
+        let itself = u32::from(std::ptr::eq(COUNTED_IN_BY.get(), self));
+        if self.sleepers.load(Ordering::SeqCst) <= itself {
             return;
         }
         if let Some(ring) = self.ring.load().as_ref() {
@@ -82,6 +99,69 @@ impl Waker {
 
 impl Drop for Sleeping<'_> {
     fn drop(&mut self) {
-        self.0.sleepers.fetch_sub(1, Ordering::SeqCst);
+        COUNTED_IN_BY.set(self.around);
+        self.waker.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    fn is_rung(waker: &Waker) -> bool {
+        let ring = waker.ring.load();
+        let mut fds = [PollFd::new(ring.as_deref().unwrap(), PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
+    }
+
+    #[test]
+    fn who_sleeps_alone_does_not_ring_for_itself_and_others_ring_for_it() {
+        let waker = Waker::default();
+        waker.number().unwrap();
+        let sleeping = waker.count_in();
+        waker.wake();
+        assert!(!is_rung(&waker));
+        std::thread::scope(|scope| {
+            scope.spawn(|| waker.wake());
+        });
+        assert!(is_rung(&waker));
+        waker.silence();
+        drop(sleeping);
+        waker.wake();
+        assert!(!is_rung(&waker), "nobody sleeps");
+    }
+
+    #[test]
+    fn who_sleeps_beside_another_rings_for_it() {
+        let waker = Waker::default();
+        waker.number().unwrap();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let sleeping = waker.count_in();
+                while !is_rung(&waker) {
+                    std::thread::yield_now();
+                }
+                drop(sleeping);
+            });
+            let sleeping = waker.count_in();
+            while !is_rung(&waker) {
+                waker.wake();
+            }
+            other.join().unwrap();
+            drop(sleeping);
+        });
+    }
+
+    #[test]
+    fn a_sleep_in_the_middle_of_another_is_the_one_that_does_not_ring() {
+        let (outer, inner) = (Waker::default(), Waker::default());
+        outer.number().unwrap();
+        let sleeping = outer.count_in();
+        drop(inner.count_in());
+        outer.wake();
+        assert!(!is_rung(&outer), "it is the outer sleep again");
+        drop(sleeping);
     }
 }
