@@ -28,7 +28,7 @@ const END_V6: usize = PORTS_AT_V6 + 4;
 
 /// What says whose a segment is, as it stands in its frame. The type in the link's header tells the families apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Key {
+struct Key {
     interface: u16,
     link: [u8; ethernet::Header::LEN],
     /// The first eight bytes of it over IPv4.
@@ -39,7 +39,7 @@ pub(crate) struct Key {
 
 impl Key {
     /// `None`: not a TCP segment in a packet that is plain and whole. Nothing else is checked.
-    pub(crate) fn of(interface: InterfaceId, frame: &[u8]) -> Option<Self> {
+    fn of(interface: InterfaceId, frame: &[u8]) -> Option<Self> {
         let mut addresses = [0; 32];
         let ports = if *frame.get(IP_AT)? == PLAIN {
             let head = frame.first_chunk::<END>()?;
@@ -78,10 +78,6 @@ impl Key {
             && is_whole_tcp(head)
             && head[ADDRESSES_AT..PORTS_AT] == self.addresses[..8]
             && head[PORTS_AT..END] == self.ports
-    }
-
-    fn place(&self) -> usize {
-        place_of(self.ports)
     }
 }
 
@@ -147,13 +143,21 @@ impl Predictions {
         (entry.generation == generation && entry.key.is_of(interface, frame)).then_some(index)
     }
 
-    /// A segment with this key went the long way to the connection `index`.
-    pub(crate) fn learn(&mut self, key: &Key, generation: u32, index: u32) {
-        self.0[key.place()] = Entry {
-            key: *key,
-            generation,
-            connection: index + 1,
-        };
+    /// This frame went the long way to the connection `index`; others like it go there too.
+    pub(crate) fn learn(
+        &mut self,
+        interface: InterfaceId,
+        frame: &[u8],
+        generation: u32,
+        index: u32,
+    ) {
+        if let Some(key) = Key::of(interface, frame) {
+            self.0[place_of(key.ports)] = Entry {
+                key,
+                generation,
+                connection: index + 1,
+            };
+        }
     }
 
     /// Segments with these ports do not find connection `index` any more.
@@ -199,7 +203,7 @@ mod tests {
     fn learned() -> (Predictions, Key) {
         let key = Key::of(InterfaceId(0), &frame()).unwrap();
         let mut predictions = Predictions::new();
-        predictions.learn(&key, 3, 7);
+        predictions.learn(InterfaceId(0), &frame(), 3, 7);
         (predictions, key)
     }
 
@@ -218,9 +222,8 @@ mod tests {
 
     #[test]
     fn every_byte_of_ipv6_that_says_whose_a_segment_is_counts() {
-        let key = Key::of(InterfaceId(0), &frame_v6()).unwrap();
         let mut predictions = Predictions::new();
-        predictions.learn(&key, 3, 7);
+        predictions.learn(InterfaceId(0), &frame_v6(), 3, 7);
         for at in 0..END_V6 {
             let mut other = frame_v6();
             other[at] ^= 1;

@@ -12,7 +12,6 @@ mod icmp;
 mod icmpv6;
 mod predicted;
 
-use crate::containers::prediction::Key;
 use crate::egress::{Egress, RxMeta};
 use crate::host::Host;
 use crate::ip::arrival::Arrival;
@@ -30,14 +29,14 @@ use wire::ipv6::{self, extension};
 
 /// How a frame came.
 #[derive(Clone, Copy, Debug)]
-struct FrameContext {
+struct FrameContext<'a> {
     interface: InterfaceId,
     config: InterfaceConfig,
     station: ethernet::Address,
     /// The frame was for this station alone.
     unicast: bool,
     meta: RxMeta,
-    key: Option<Key>,
+    frame: &'a [u8],
 }
 
 impl Stack<'_> {
@@ -81,7 +80,7 @@ impl Stack<'_> {
             station: header.source,
             unicast,
             meta,
-            key: Key::of(interface, frame),
+            frame,
         };
         match header.ethertype {
             EtherType::ARP => {
@@ -101,7 +100,7 @@ impl Stack<'_> {
     fn handle_ipv4(
         &mut self,
         now: Instant,
-        came: &FrameContext,
+        came: &FrameContext<'_>,
         packet: &[u8],
         host: &mut dyn Host,
         egress: &mut dyn Egress,
@@ -135,7 +134,7 @@ impl Stack<'_> {
             is_detour: false,
             checksum: came.meta.checksum,
             segment_bytes: came.meta.segment_bytes,
-            key: came.key,
+            frame: came.frame,
         };
         let is_for_all = self.is_for_many(&arrival, ip.destination);
         // RFC 3376 §4.2.13: who has no address yet speaks of groups without one; RFC 1122 §3.2.1.3: and
@@ -180,7 +179,7 @@ impl Stack<'_> {
     fn handle_ipv6(
         &mut self,
         now: Instant,
-        came: &FrameContext,
+        came: &FrameContext<'_>,
         packet: &[u8],
         host: &mut dyn Host,
         egress: &mut dyn Egress,
@@ -209,7 +208,7 @@ impl Stack<'_> {
             is_detour: false,
             checksum: came.meta.checksum,
             segment_bytes: came.meta.segment_bytes,
-            key: came.key,
+            frame: came.frame,
         };
         if !self.is_possible_source(&arrival) || !self.is_destination(&arrival) {
             self.ip.link.counters.ip6_in_addr_errors += 1;

@@ -95,6 +95,8 @@ impl Tcp<'_> {
             Verdict::Serve | Verdict::Renew => self.serve_at_once(ip, index, syn, host),
         };
         self.apply(ip, now, index, before, events, host);
+        // The end of the handshake looks as its beginning did.
+        self.expect_more(ip, arrival, index);
     }
 
     /// RFC 7413 §4.2.2: the program gets the connection with the data of its SYN.

@@ -126,14 +126,14 @@ impl Tcp<'_> {
     }
 
     /// Segments like this one, which went to connection `index`, go there by the short way.
-    fn expect_more(&mut self, ip: &mut Ip, arrival: &Arrival<'_>, index: u32) {
+    pub(super) fn expect_more(&mut self, ip: &Ip, arrival: &Arrival<'_>, index: u32) {
         let record = self.record(index);
-        if let Some(key) = &arrival.key
-            && record.has(Flags::USED)
-            && !record.has(Flags::DETACHED)
-        {
+        if record.has(Flags::USED) && !record.has(Flags::DETACHED) {
             let generation = ip.link.interfaces.generation();
-            self.demux.predictions.learn(key, generation, index);
+            let interface = arrival.interface;
+            self.demux
+                .predictions
+                .learn(interface, arrival.frame, generation, index);
         }
     }
 
