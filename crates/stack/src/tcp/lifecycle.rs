@@ -9,7 +9,7 @@ use super::Tcp;
 use crate::containers::demux::FourTuple;
 use crate::containers::intrusive::{at, slot};
 use crate::containers::timers::Timer;
-use crate::host::{ConnectionView, Host};
+use crate::host::Host;
 use crate::ip::Ip;
 use crate::tables::{ConnectionRecord, Flags, Row as _, Touched};
 use tcp::{ConnectionError, Events, Instant, State};
@@ -95,7 +95,7 @@ impl Tcp<'_> {
             return false;
         }
         if events.intersects(Events::READABLE | Events::WRITABLE) {
-            host.on_events(record.id(index), record.owner, events, &view(record));
+            host.on_events(record.id(index), record.owner, events, &record.tcp);
         }
         true
     }
@@ -141,7 +141,7 @@ impl Tcp<'_> {
         }
         if !(events - Events::TRANSMIT).is_empty() {
             let record = self.record(index);
-            host.on_events(record.id(index), record.owner, events, &view(record));
+            host.on_events(record.id(index), record.owner, events, &record.tcp);
             if self.record(index).has(Flags::FAST_OPEN) {
                 self.settle_fast_open(now, index);
             }
@@ -324,22 +324,5 @@ pub(super) fn hasten(ip: &mut Ip, index: u32, wanted: Instant) {
     let timer = Timer::Connection(index);
     if wanted < ip.link.timers.deadline(timer) {
         ip.link.timers.move_to(timer, wanted);
-    }
-}
-
-/// What the host may know of a connection.
-#[inline]
-pub(crate) fn view(record: &ConnectionRecord) -> ConnectionView {
-    let tcp = &record.tcp;
-    ConnectionView {
-        state: tcp.state(),
-        readable_end: tcp.readable_end(),
-        acknowledged: tcp.acknowledged(),
-        consumed: tcp.consumed(),
-        written: tcp.written(),
-        fin: tcp.fin_received(),
-        urgent_end: tcp.urgent_end(),
-        error: tcp.error(),
-        ack_waits: tcp.ack_waits_for_reader(),
     }
 }
