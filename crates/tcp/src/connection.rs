@@ -318,6 +318,7 @@ impl Connection {
     ///
     /// # Errors
     /// `end` lies behind the last one or beyond what was received.
+    #[inline(always)]
     pub fn handle_consumed_below(
         &mut self,
         now: Instant,
@@ -337,11 +338,12 @@ impl Connection {
         }
         self.rcv.consumed = end + 1;
         self.tune_receive_window(now, ceiling);
-        Ok(if self.window_update_due() || self.ack_due_when_drained() {
-            Events::TRANSMIT
-        } else {
-            Events::empty()
-        })
+        let mut events = Events::empty();
+        events.set(
+            Events::TRANSMIT,
+            self.window_update_due() || self.ack_due_when_drained(),
+        );
+        Ok(events)
     }
 
     pub(crate) fn fail(&mut self, error: ConnectionError) -> Events {

@@ -125,7 +125,7 @@ impl Header {
         let fragment = u16::from_be_bytes([fixed[6], fixed[7]]);
         let is_plain = fixed[0] == VERSION_AND_LEN && fragment & !DONT_FRAGMENT & 0x7fff == 0;
         let total_len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-        if !is_plain || Sum::new().add(fixed).fold() != 0xffff {
+        if !is_plain || !Sum::new().add(fixed).is_right() {
             return None;
         }
         Some((fixed[1], packet.get(Header::LEN..total_len)?))
@@ -160,7 +160,7 @@ impl Header {
         } else {
             Sum::new().add(header_bytes)
         };
-        if sum.fold() != 0xffff {
+        if !sum.is_right() {
             return Err(Error::Checksum);
         }
         let rest = packet.get(header_len..).unwrap_or_default();

@@ -56,6 +56,20 @@ impl Stack<'_> {
         {
             return;
         }
+        self.handle_any_frame(now, interface, frame, meta, host, egress);
+    }
+
+    /// [`Self::handle_frame`] of one that was not predicted.
+    #[inline(never)]
+    fn handle_any_frame(
+        &mut self,
+        now: Instant,
+        interface: InterfaceId,
+        frame: &[u8],
+        meta: RxMeta,
+        host: &mut dyn Host,
+        egress: &mut dyn Egress,
+    ) {
         let Some(found) = self.ip.link.interfaces.find(interface) else {
             return;
         };

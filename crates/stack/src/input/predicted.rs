@@ -53,10 +53,23 @@ impl Stack<'_> {
                 .handle_plain(&mut self.ip, now, index, mark, (&plain, payload), host);
             return true;
         }
+        self.handle_predicted_any(now, index, segment, (mark, must_verify), host);
+        true
+    }
+
+    /// A segment of connection `index` with more than a plain header, or a wrong checksum.
+    #[inline(never)]
+    fn handle_predicted_any(
+        &mut self,
+        now: Instant,
+        index: u32,
+        segment: &[u8],
+        (mark, must_verify): (Ecn, bool),
+        host: &mut dyn Host,
+    ) {
         let ends = self.ends(index);
-        if let Some((header, payload)) =
-            self.tcp.parse_tcp(&mut self.ip, ends, segment, must_verify)
-        {
+        let parsed = self.tcp.parse_tcp(&mut self.ip, ends, segment, must_verify);
+        if let Some((header, payload)) = parsed {
             let segment = Segment {
                 header: &header,
                 payload,
@@ -65,7 +78,6 @@ impl Stack<'_> {
             self.tcp
                 .handle_in_connection(&mut self.ip, now, index, &segment, host);
         }
-        true
     }
 
     /// Type of service and payload.

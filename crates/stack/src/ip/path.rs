@@ -44,11 +44,35 @@ pub(crate) struct Hop {
     pub(crate) source: Option<IpAddr>,
 }
 
+/// A hardware address and the interface that leads there, in one word: every packet asks for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Station(u64);
+
+impl Station {
+    #[inline(always)]
+    pub(crate) fn new(interface: InterfaceId, hardware: ethernet::Address) -> Self {
+        let [a, b, c, d, e, f] = hardware.0;
+        let [low, high] = interface.0.to_le_bytes();
+        Self(u64::from_le_bytes([a, b, c, d, e, f, low, high]))
+    }
+
+    #[inline(always)]
+    pub(crate) fn interface(self) -> InterfaceId {
+        let [.., low, high] = self.0.to_le_bytes();
+        InterfaceId(u16::from_le_bytes([low, high]))
+    }
+
+    pub(crate) fn hardware(self) -> ethernet::Address {
+        let [a, b, c, d, e, f, ..] = self.0.to_le_bytes();
+        ethernet::Address([a, b, c, d, e, f])
+    }
+}
+
 /// Whether a connection may send now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gate {
-    /// To this hardware address.
-    Open(InterfaceId, ethernet::Address),
+    /// To this station.
+    Open(Station),
     /// The neighbour is being asked.
     Waiting,
     /// There is no way: what is sent is lost.
@@ -110,7 +134,7 @@ impl Ip {
                 .neighbours
                 .known(now, n, path.neighbour_generation)
         {
-            return Gate::Open(InterfaceId(path.interface), hardware);
+            return Gate::Open(Station::new(InterfaceId(path.interface), hardware));
         }
         self.gate_anew(now, index, tuple)
     }
@@ -125,10 +149,10 @@ impl Ip {
         }
         let interface = InterfaceId(path.interface);
         let Some(n) = path.neighbour.checked_sub(1) else {
-            return Gate::Open(interface, ethernet::Address([0; 6]));
+            return Gate::Open(Station::new(interface, ethernet::Address([0; 6])));
         };
         if let Some(hardware) = self.resolve(now, n) {
-            return Gate::Open(interface, hardware);
+            return Gate::Open(Station::new(interface, hardware));
         }
         self.flows.wait_for(index, n, &mut self.link.neighbours);
         Gate::Waiting

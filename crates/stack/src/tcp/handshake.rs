@@ -109,10 +109,11 @@ impl Tcp<'_> {
     ) -> Events {
         ip.link.counters.fast_open_passive += 1;
         self.listeners.fast_open(syn.listener).add();
-        self.receive(index, Touched::Row, host, |record, window| {
-            record.set(Flags::FAST_OPEN, true);
-            record.tcp.open_fast(syn.payload, window)
-        })
+        self.at_work(index)
+            .receive(Touched::Row, host, |record, window| {
+                record.set(Flags::FAST_OPEN, true);
+                record.tcp.open_fast(syn.payload, window)
+            })
     }
 
     /// Answers a SYN and remembers nothing of it (RFC 4987 §3.6).

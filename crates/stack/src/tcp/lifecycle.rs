@@ -14,6 +14,11 @@ use crate::ip::Ip;
 use crate::tables::{ConnectionRecord, Flags, Row as _, Touched};
 use tcp::{ConnectionError, Events, Instant, State};
 
+/// What says that events of a row may mean more than that bytes came or were acknowledged.
+pub(super) const UNUSUAL: Flags = Flags::HALF_OPEN
+    .union(Flags::FAST_OPEN)
+    .union(Flags::DETACHED);
+
 impl Tcp<'_> {
     /// Takes a row for a connection, if there is one, and lets it be found.
     pub(crate) fn insert(
@@ -69,61 +74,18 @@ impl Tcp<'_> {
         events: Events,
         host: &mut dyn Host,
     ) {
-        if self.tell_usual(ip, index, events, host) {
-            return self.arm(ip, index);
-        }
-        self.apply_unusual(ip, now, index, before, events, host);
-    }
-
-    /// Queues connection `index` and tells of its events, if no more has happened than that bytes came or were
-    /// acknowledged. False: more has, and nobody was told.
-    #[inline(always)]
-    pub(crate) fn tell_usual(
-        &self,
-        ip: &mut Ip,
-        index: u32,
-        events: Events,
-        host: &mut dyn Host,
-    ) -> bool {
-        if events.contains(Events::TRANSMIT) {
-            self.queue(ip, index);
-        }
         let record = self.record(index);
-        let unusual = Flags::HALF_OPEN | Flags::FAST_OPEN | Flags::DETACHED;
+        if events.contains(Events::TRANSMIT) && record.tcp.may_transmit() {
+            ip.flows.queue(index);
+        }
         let usual = Events::READABLE | Events::WRITABLE | Events::TRANSMIT;
-        if !usual.contains(events) || record.flags().intersects(unusual) {
-            return false;
+        if !usual.contains(events) || record.flags().intersects(UNUSUAL) {
+            return self.apply_unusual(ip, now, index, before, events, host);
         }
         if events.intersects(Events::READABLE | Events::WRITABLE) {
             host.on_events(record.id(index), record.owner, events, &record.tcp);
         }
-        true
-    }
-
-    /// Connection `index` may have something to send.
-    #[inline]
-    pub(crate) fn queue(&self, ip: &mut Ip, index: u32) {
-        if self.record(index).tcp.may_transmit() {
-            ip.flows.queue(index);
-        }
-    }
-
-    /// [`Self::apply`] of an established connection to which a plain segment came: of its timers only `timers` may run
-    /// earlier now.
-    #[inline]
-    pub(crate) fn apply_plain(
-        &mut self,
-        ip: &mut Ip,
-        now: Instant,
-        index: u32,
-        events: Events,
-        host: &mut dyn Host,
-        timers: impl FnOnce(&tcp::Connection) -> Instant,
-    ) {
-        if self.tell_usual(ip, index, events, host) {
-            return hasten(ip, index, timers(&self.record(index).tcp));
-        }
-        self.apply_unusual(ip, now, index, State::Established, events, host);
+        self.arm(ip, index);
     }
 
     /// What [`Self::apply`] does where more has happened than that bytes came or were acknowledged.

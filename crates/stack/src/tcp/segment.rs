@@ -3,6 +3,8 @@
 
 use super::Tcp;
 use super::handshake::{NoCookie, Syn};
+use super::lifecycle::{UNUSUAL, hasten};
+use super::window::AtWork;
 use crate::containers::demux::FourTuple;
 use crate::containers::intrusive::at;
 use crate::egress::Egress;
@@ -23,6 +25,37 @@ pub(crate) struct Segment<'a> {
     pub(crate) payload: &'a [u8],
     /// What routers have said of congestion (RFC 3168 §5).
     pub(crate) mark: Ecn,
+}
+
+impl AtWork<'_, '_> {
+    /// Takes in a plain segment that acknowledges more, up to `ack`.
+    #[inline(never)]
+    fn take_plain_ack(
+        mut self,
+        ip: &mut Ip,
+        now: Instant,
+        (plain, payload): (&Plain, &[u8]),
+        ack: u64,
+        host: &mut dyn Host,
+    ) {
+        let events = self.receive(Touched::Row, host, |record, window| {
+            record.tcp.take_plain_ack(now, plain, payload, ack, window)
+        });
+        let (index, tcp) = (self.index, &self.row.tcp);
+        ip.confirm_path(now, at(index));
+        if tcp.may_transmit() {
+            ip.flows.queue(index);
+        }
+        hasten(ip, index, tcp.flight_deadline().min(tcp.ack_deadline()));
+        self.tell(events, host);
+    }
+
+    /// Tells the owner that bytes came or were acknowledged.
+    #[inline(always)]
+    fn tell(self, events: Events, host: &mut dyn Host) {
+        let row = self.row;
+        host.on_events(row.id(self.index), row.owner, events, &row.tcp);
+    }
 }
 
 impl Tcp<'_> {
@@ -178,6 +211,7 @@ impl Tcp<'_> {
     }
 
     /// A segment for connection `index`: its header, which is plain, and its payload.
+    #[inline(always)]
     pub(crate) fn handle_plain(
         &mut self,
         ip: &mut Ip,
@@ -187,38 +221,48 @@ impl Tcp<'_> {
         (plain, payload): (&Plain, &[u8]),
         host: &mut dyn Host,
     ) {
-        let record = self.record(index);
-        if record.has(Flags::HALF_OPEN) {
-            let segment = Segment {
-                header: &plain.header(),
-                payload,
-                mark,
-            };
-            return self.handle_in_connection(ip, now, index, &segment, host);
+        let mut work = self.at_work(index);
+        if work.row.flags().intersects(UNUSUAL) {
+            return self.handle_plain_long(ip, now, index, mark, (plain, payload), host);
         }
-        let before = record.tcp.state();
-        let events = match record.tcp.judge_plain(plain, payload.len()) {
+        match work.row.tcp.judge_plain(plain, payload.len()) {
             PlainArrival::Data => {
                 let touched = Touched::Part(UndoPart::Data);
-                let events = self.receive(index, touched, host, |record, window| {
+                let events = work.receive(touched, host, |record, window| {
                     record.tcp.take_plain_data(now, plain, payload, window)
                 });
-                let timers = tcp::Connection::ack_deadline;
-                return self.apply_plain(ip, now, index, events, host, timers);
+                // An ACK is due at once, or a timer runs for it.
+                if events.contains(Events::TRANSMIT) {
+                    ip.flows.queue(index);
+                } else {
+                    hasten(ip, index, work.row.tcp.ack_deadline());
+                }
+                work.tell(events, host);
             }
-            PlainArrival::Ack(ack) => {
-                let events = self.receive(index, Touched::Row, host, |record, window| {
-                    record.tcp.take_plain_ack(now, plain, payload, ack, window)
-                });
-                ip.confirm_path(now, at(index));
-                let timers = |tcp: &tcp::Connection| tcp.flight_deadline().min(tcp.ack_deadline());
-                return self.apply_plain(ip, now, index, events, host, timers);
+            PlainArrival::Ack(ack) => work.take_plain_ack(ip, now, (plain, payload), ack, host),
+            PlainArrival::GoesLong => {
+                self.handle_plain_long(ip, now, index, mark, (plain, payload), host);
             }
-            PlainArrival::GoesLong => self.take_in(ip, now, index, host, |tcp, window| {
-                tcp.handle_marked_segment(now, mark, &plain.header(), payload, window)
-            }),
+        }
+    }
+
+    /// [`Self::handle_plain`] of one that says more than a short way can take.
+    #[inline(never)]
+    fn handle_plain_long(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        index: u32,
+        mark: Ecn,
+        (plain, payload): (&Plain, &[u8]),
+        host: &mut dyn Host,
+    ) {
+        let segment = Segment {
+            header: &plain.header(),
+            payload,
+            mark,
         };
-        self.apply(ip, now, index, before, events, host);
+        self.handle_in_connection(ip, now, index, &segment, host);
     }
 
     /// Lets connection `index` take a segment in; where that acknowledges something, its path is good.
@@ -232,9 +276,11 @@ impl Tcp<'_> {
         act: impl FnOnce(&mut tcp::Connection, &mut dyn ReceiveWindow) -> Events,
     ) -> Events {
         let acknowledged = self.record(index).tcp.acknowledged();
-        let events = self.receive(index, Touched::Row, host, |record, window| {
-            act(&mut record.tcp, window)
-        });
+        let events = self
+            .at_work(index)
+            .receive(Touched::Row, host, |record, window| {
+                act(&mut record.tcp, window)
+            });
         if self.record(index).tcp.acknowledged() > acknowledged {
             ip.confirm_path(now, at(index));
         }
