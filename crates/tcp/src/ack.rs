@@ -111,6 +111,7 @@ impl Connection {
             && !self.ecn.in_use().0
     }
 
+    #[inline(always)]
     fn handle_new_ack(&mut self, now: Instant, ack: u64, pool: &mut dyn FlightPool) {
         if self.snd.una == 0 {
             self.rtt.on_syn_acknowledged(now);
@@ -119,7 +120,9 @@ impl Connection {
         self.snd.una = ack;
         self.end_path_probe_if_arrived();
         self.snd.nxt = self.snd.nxt.max(ack);
-        if let Some(first) = self.snd.sent.table(pool).oldest(now) {
+        if !self.snd.sent.is_empty()
+            && let Some(first) = self.snd.sent.table(pool).oldest(now)
+        {
             self.timers.oldest_sent = self.timers.oldest_sent.max(first);
         }
         if self.timers.retries > 0 && !self.timers.persisting {

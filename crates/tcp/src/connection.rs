@@ -262,6 +262,7 @@ impl Connection {
     ///
     /// # Errors
     /// `end` lies behind the last one, beyond the window, or after the program's own FIN.
+    #[inline(always)]
     pub fn handle_written_as(
         &mut self,
         now: Instant,
@@ -295,12 +296,11 @@ impl Connection {
         self.snd.is_pushed = false;
         self.more_follows = mode == WriteMode::More;
         self.snd.is_tail_unpushed = self.more_follows;
-        if mode == WriteMode::EndOfRecord {
-            self.snd.end_record();
-        }
-        if mode == WriteMode::Urgent {
+        match mode {
+            WriteMode::Plain | WriteMode::More => {}
+            WriteMode::EndOfRecord => self.snd.end_record(),
             // RFC 9293 §3.8.5 as hosts have it: the pointer names the byte after the urgent one.
-            self.snd.urgent = self.snd.written;
+            WriteMode::Urgent => self.snd.urgent = self.snd.written,
         }
         Ok(Events::TRANSMIT)
     }

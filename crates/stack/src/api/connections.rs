@@ -28,6 +28,7 @@ impl Stack<'_> {
     ///
     /// # Errors
     /// As [`Stack::written`].
+    #[inline]
     pub fn written_as(
         &mut self,
         now: Instant,

@@ -170,8 +170,13 @@ impl Tcp<'_> {
         } else if !flags.intersects(Flags::OWNED | Flags::READY) {
             self.orphans -= 1;
         }
-        self.mark(index, Flags::DETACHED | Flags::DRAINING, true);
         ip.link.timers.set(Timer::Connection(index), None);
+        let held = Flags::OWNED | Flags::READY;
+        if flags.intersects(held) && !self.record(index).tcp.may_transmit() {
+            self.mark(index, Flags::DETACHED, true);
+            return ip.forget_path(at(index));
+        }
+        self.mark(index, Flags::DETACHED | Flags::DRAINING, true);
         if ip.flows.is_waiting(at(index)) {
             ip.forget_path(at(index));
         }

@@ -6,14 +6,13 @@ use super::handshake::{NoCookie, Syn};
 use super::lifecycle::{UNUSUAL, hasten};
 use super::window::AtWork;
 use crate::containers::demux::FourTuple;
-use crate::containers::intrusive::at;
+use crate::containers::intrusive::{at, slot};
 use crate::egress::Egress;
 use crate::host::Host;
 use crate::ip::Ip;
 use crate::ip::arrival::Arrival;
 use crate::tables::{Flags, Touched};
-use core::net::IpAddr;
-use tcp::{Events, FastOpen, Instant, PlainArrival, ReceiveWindow, State, UndoPart};
+use tcp::{Events, FastOpen, Instant, PlainArrival, State, UndoPart};
 use wire::ecn::Ecn;
 use wire::ipv4::Protocol;
 use wire::tcp::{Flags as TcpFlags, Header, Plain};
@@ -25,6 +24,25 @@ pub(crate) struct Segment<'a> {
     pub(crate) payload: &'a [u8],
     /// What routers have said of congestion (RFC 3168 §5).
     pub(crate) mark: Ecn,
+}
+
+/// Reads a segment whose checksum `is_right`.
+pub(crate) fn parse_tcp<'p>(
+    ip: &mut Ip,
+    segment: &'p [u8],
+    is_right: impl FnOnce(&[u8]) -> bool,
+) -> Option<(Header, &'p [u8])> {
+    ip.link.counters.tcp_in_segs += 1;
+    if !is_right(segment) {
+        ip.link.counters.tcp_in_csum_errors += 1;
+        ip.link.counters.tcp_in_errs += 1;
+        return None;
+    }
+    let parsed = Header::parse(segment).ok();
+    if parsed.is_none() {
+        ip.link.counters.tcp_in_errs += 1;
+    }
+    parsed
 }
 
 impl AtWork<'_, '_> {
@@ -67,14 +85,16 @@ impl Tcp<'_> {
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
-        let (source, destination) = (arrival.source, arrival.destination);
         if arrival.is_to_group() {
             ip.link.counters.tcp_in_segs += 1;
             return; // RFC 9293 §3.9.2.3: a connection has two ends.
         }
-        let ends = (source, destination);
-        let parsed = self.parse_tcp(ip, ends, arrival.payload, arrival.must_verify());
-        let Some((header, payload)) = parsed else {
+        let is_right = |segment: &[u8]| {
+            let verify = wire::checksum::verify;
+            !arrival.must_verify()
+                || verify(arrival.source, arrival.destination, Protocol::TCP, segment)
+        };
+        let Some((header, payload)) = parse_tcp(ip, arrival.payload, is_right) else {
             return;
         };
         let segment = Segment {
@@ -83,15 +103,15 @@ impl Tcp<'_> {
             mark: Ecn::from_tos(arrival.dscp_ecn),
         };
         let tuple = FourTuple::new(
-            destination,
+            arrival.destination,
             header.destination_port,
-            source,
+            arrival.source,
             header.source_port,
         )
         .on_link(arrival.link_of(&ip.link.interfaces));
         let mut iss_at_least = None;
         if let Some(found) = self.demux.find(&tuple) {
-            let connections = crate::containers::intrusive::slot(self.connections.len());
+            let connections = slot(self.connections.len());
             let Some(w) = found.checked_sub(connections) else {
                 self.handle_in_connection(ip, now, found, &segment, host);
                 self.expect_more(ip, arrival, found);
@@ -137,27 +157,6 @@ impl Tcp<'_> {
         }
     }
 
-    /// Verifies, if that is still to be done, and reads a segment from `ends.0` to `ends.1`.
-    pub(crate) fn parse_tcp<'p>(
-        &mut self,
-        ip: &mut Ip,
-        ends: (IpAddr, IpAddr),
-        segment: &'p [u8],
-        must_verify: bool,
-    ) -> Option<(Header, &'p [u8])> {
-        ip.link.counters.tcp_in_segs += 1;
-        if must_verify && !wire::checksum::verify(ends.0, ends.1, Protocol::TCP, segment) {
-            ip.link.counters.tcp_in_csum_errors += 1;
-            ip.link.counters.tcp_in_errs += 1;
-            return None;
-        }
-        let parsed = Header::parse(segment).ok();
-        if parsed.is_none() {
-            ip.link.counters.tcp_in_errs += 1;
-        }
-        parsed
-    }
-
     /// Segments like this one, which went to connection `index`, go there by the short way.
     pub(super) fn expect_more(&mut self, ip: &Ip, arrival: &Arrival<'_>, index: u32) {
         let record = self.record(index);
@@ -184,7 +183,7 @@ impl Tcp<'_> {
             payload,
             mark,
         } = *segment;
-        let record = self.record(index);
+        let record = &self.connections[at(index)];
         let before = record.tcp.state();
         // As Linux: the last ACK of a handshake waits outside while the accept queue is full.
         if record.has(Flags::HALF_OPEN)
@@ -196,11 +195,18 @@ impl Tcp<'_> {
             return;
         }
         if header.flags.contains(TcpFlags::URG) {
-            host.on_urgent(self.record(index).owner);
+            host.on_urgent(record.owner);
         }
-        let events = self.take_in(ip, now, index, host, |tcp, window| {
+        let acknowledged = record.tcp.acknowledged();
+        let mut work = self.at_work(index);
+        let events = work.receive(Touched::Row, host, |record, window| {
+            let tcp = &mut record.tcp;
             tcp.handle_marked_segment(now, mark, header, payload, window)
         });
+        if work.row.tcp.acknowledged() > acknowledged {
+            // Its path is good.
+            ip.confirm_path(now, at(index));
+        }
         if before == State::SynSent
             && events.contains(Events::ESTABLISHED)
             && self.record(index).tcp.fast_open() != FastOpen::Off
@@ -263,28 +269,6 @@ impl Tcp<'_> {
             mark,
         };
         self.handle_in_connection(ip, now, index, &segment, host);
-    }
-
-    /// Lets connection `index` take a segment in; where that acknowledges something, its path is good.
-    #[inline]
-    fn take_in(
-        &mut self,
-        ip: &mut Ip,
-        now: Instant,
-        index: u32,
-        host: &mut dyn Host,
-        act: impl FnOnce(&mut tcp::Connection, &mut dyn ReceiveWindow) -> Events,
-    ) -> Events {
-        let acknowledged = self.record(index).tcp.acknowledged();
-        let events = self
-            .at_work(index)
-            .receive(Touched::Row, host, |record, window| {
-                act(&mut record.tcp, window)
-            });
-        if self.record(index).tcp.acknowledged() > acknowledged {
-            ip.confirm_path(now, at(index));
-        }
-        events
     }
 
     /// Whether a listener, a connection or its TIME-WAIT has the local TCP port.

@@ -31,16 +31,6 @@ pub(crate) struct Autotune {
     consumed: u32,
 }
 
-impl Autotune {
-    /// A connection's first offer.
-    pub fn offering(bytes: u32) -> Self {
-        Self {
-            offered: bytes,
-            ..Self::new_zeroed()
-        }
-    }
-}
-
 impl Connection {
     /// The program has consumed; no offer is raised above `ceiling`.
     #[inline]

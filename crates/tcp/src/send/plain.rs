@@ -73,7 +73,7 @@ impl Connection {
         segments_max: usize,
         pool: &mut dyn FlightPool,
     ) -> Option<PlainTransmit> {
-        let segment = self.segment_room(now, limits);
+        let segment = self.plain_segment_room(limits);
         let by_device = u64::from(limits.max_payload) >= 2 * segment;
         let mut limits = *limits;
         // Without SACK the pipe is estimated anew for each segment.
