@@ -217,17 +217,19 @@ impl Tcp<'_> {
                 let interface = open.map(Station::interface);
                 self.limits(ip, now, index, interface, egress)
             });
-            let transmit = self.fly(index, |record, blocks| {
-                record.tcp.poll_transmit(now, limits, blocks)
+            // It is large, and handed back it would be copied.
+            let mut transmit = None;
+            self.fly(index, |record, blocks| {
+                transmit = record.tcp.poll_transmit(now, limits, blocks);
             });
-            let Some(transmit) = transmit else {
+            let Some(transmit) = &transmit else {
                 return Turn::Over;
             };
             if let Some(station) = open {
                 let envelope = envelope(self.record(index), station);
-                let done = self.send_from(ip, now, index, &envelope, &transmit, egress);
+                let done = self.send_from(ip, now, index, &envelope, transmit, egress);
                 if let Err(Busy) = done {
-                    return self.refuse(index, transmit, transmit.len);
+                    return self.refuse(index, *transmit, transmit.len);
                 }
             } else {
                 ip.link.counters.ip_out_discards += 1;
@@ -331,14 +333,15 @@ impl Tcp<'_> {
             identification: record.identification,
             ..*envelope
         };
-        let header = wire::tcp::Header {
-            source_port: record.tuple.local_port(),
-            destination_port: record.tuple.remote_port(),
-            ..transmit.header
-        };
+        let [a, b] = record.tuple.local_port().to_be_bytes();
+        let [c, d] = record.tuple.remote_port().to_be_bytes();
         let (len, segment_size) = (transmit.len, transmit.segment_size);
         let payload = payload_of(record, index, transmit.offset, len);
-        let emit = |out: &mut [u8]| header.emit(out);
+        let emit = |out: &mut [u8]| {
+            let header_len = transmit.header.emit(out);
+            out[..4].copy_from_slice(&[a, b, c, d]);
+            header_len
+        };
         ip.link
             .send_tcp(envelope, emit, payload, len, segment_size, egress)?;
         note_packets(record, segments(len, segment_size));

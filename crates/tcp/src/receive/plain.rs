@@ -70,7 +70,8 @@ impl Connection {
         window: &mut dyn ReceiveWindow,
     ) -> Events {
         self.note_arrival(now, plain, payload.len());
-        let events = self.handle_calm_ack(now, plain, ack, window.flights());
+        let events =
+            self.handle_calm_ack(now, plain.window, plain.timestamps, ack, window.flights());
         if payload.is_empty() {
             return events;
         }
