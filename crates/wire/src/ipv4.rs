@@ -94,7 +94,7 @@ impl Header {
     /// # Errors
     /// [`Error::Truncated`] when `packet` ends before the packet does, [`Error::Malformed`] for another
     /// version, contradicting lengths or a fragment past the largest packet, [`Error::Checksum`].
-    #[inline]
+    #[inline(always)]
     pub fn parse(packet: &[u8]) -> Result<(Header, &[u8]), Error> {
         let (header, rest) = Self::parse_header(packet)?;
         header.cut(rest, usize::from(header.total_len))
@@ -132,6 +132,7 @@ impl Header {
     }
 
     /// What follows the header, up to the packet's end.
+    #[inline(always)]
     fn cut(self, rest: &[u8], total_len: usize) -> Result<(Header, &[u8]), Error> {
         let payload_len = total_len
             .checked_sub(self.header_len)
@@ -144,6 +145,7 @@ impl Header {
         Ok((self, payload))
     }
 
+    #[inline(always)]
     fn parse_header(packet: &[u8]) -> Result<(Header, &[u8]), Error> {
         let (fixed, _) = split_header::<{ Header::LEN }>(packet)?;
         if fixed[0] >> 4 != 4 {
@@ -167,6 +169,7 @@ impl Header {
         Ok((Header::from_fixed(fixed, header_len), rest))
     }
 
+    #[inline(always)]
     fn from_fixed(fixed: &[u8; Header::LEN], header_len: usize) -> Header {
         let u16_at = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
         // The reserved bit is ignored as Linux does: RFC 791 §3.1 only says that senders clear it.

@@ -259,6 +259,7 @@ impl Stack<'_> {
 
     /// Whether the source of a packet can be another host (RFC 1122 §3.2.1.3, RFC 4291 §2.5.2, §2.5.3):
     /// own and loopback addresses come by the loopback only.
+    #[inline]
     fn is_possible_source(&self, arrival: &Arrival<'_>) -> bool {
         let Arrival {
             source,
@@ -367,6 +368,7 @@ fn is_beyond_its_scope(arrival: &Arrival<'_>, group: IpAddr) -> bool {
 }
 
 /// An IPv4 packet's header and payload; one that was merged may be longer than its header can say.
+#[inline(always)]
 fn parse_ipv4(packet: &[u8], meta: RxMeta) -> Result<(ipv4::Header, &[u8]), wire::Error> {
     if meta.segment_bytes.is_some() {
         ipv4::Header::parse_merged(packet)
