@@ -7,7 +7,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::ipv4::Protocol;
-use crate::{tcp, udp};
+use crate::udp;
 
 /// Bytes that one turn of the main loop takes, spread over [`LANES`] independent accumulators.
 const BLOCK_LEN: usize = LANES * 8;
@@ -276,16 +276,6 @@ pub fn verify_udp_v4(source: Ipv4Addr, destination: Ipv4Addr, datagram: &[u8]) -
             .pseudo_header_v4(source, destination, Protocol::UDP, datagram.len())
             .add(datagram)
             .is_right()
-}
-
-/// Whether the checksum field of a TCP segment holds exactly the sum of the pseudo header: what a
-/// kernel on the same machine leaves there when it expects the device to do the rest.
-#[must_use]
-pub fn is_partial_tcp_v4(source: Ipv4Addr, destination: Ipv4Addr, segment: &[u8]) -> bool {
-    let partial = Sum::new()
-        .pseudo_header_v4(source, destination, Protocol::TCP, segment.len())
-        .fold();
-    checksum_field(segment, tcp::CHECKSUM_OFFSET) == Some(partial.to_be_bytes())
 }
 
 fn checksum_field(segment: &[u8], offset: u16) -> Option<[u8; 2]> {

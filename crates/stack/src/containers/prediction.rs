@@ -28,63 +28,50 @@ const ADDRESSES_AT_V6: usize = IP_AT + 8;
 const PORTS_AT_V6: usize = IP_AT + ipv6::Header::LEN;
 const END_V6: usize = PORTS_AT_V6 + 4;
 
-/// What says whose a segment is, as it stands in its frame, of one version of IP.
-trait Key: Copy + Default + PartialEq {
-    /// `None`: not a TCP segment in a packet of this version that is plain and whole. Nothing else is checked.
-    fn of(interface: InterfaceId, frame: &[u8]) -> Option<Self>;
-
-    /// The peer's port and ours.
-    fn ports(&self) -> u32;
-}
-
-/// The link's header, addresses and ports. The type in the link's header tells the versions apart.
+/// What says whose a segment is, as it stands in its frame. The type in the link's header tells the versions of IP apart.
 #[derive(Clone, Copy, Default, PartialEq)]
-struct KeyOf<A> {
-    /// The first and the last eight bytes.
+struct Key<A> {
+    /// The first and the last eight bytes of the link's header.
     link: [u64; 2],
     addresses: A,
+    /// The peer's and ours.
     ports: u32,
     interface: u16,
 }
 
-impl Key for KeyOf<u64> {
+/// Both addresses of one version of IP.
+trait Addresses: Copy + Default + PartialEq {
+    /// `None`: not a TCP segment in a packet of this version that is plain and whole. Nothing else is checked.
+    fn key(interface: InterfaceId, frame: &[u8]) -> Option<Key<Self>>;
+}
+
+impl Addresses for u64 {
     #[inline(always)]
-    fn of(interface: InterfaceId, frame: &[u8]) -> Option<Self> {
+    fn key(interface: InterfaceId, frame: &[u8]) -> Option<Key<Self>> {
         let head = frame.first_chunk::<END>()?;
         // The bytes between are time to live.
-        let whole_tcp = [0, 0, 0, Protocol::TCP.0];
-        let is_whole_tcp =
-            u32_at(head, FRAGMENT_AT) & WHOLE_TCP_MASK == u32::from_ne_bytes(whole_tcp);
-        (head[IP_AT] == PLAIN && is_whole_tcp).then(|| Self {
+        let whole_tcp = u32::from_ne_bytes([0, 0, 0, Protocol::TCP.0]);
+        let is_whole_tcp = u32_at(head, FRAGMENT_AT) & WHOLE_TCP_MASK == whole_tcp;
+        (head[IP_AT] == PLAIN && is_whole_tcp).then(|| Key {
             link: link_of(head),
             addresses: u64_at(head, ADDRESSES_AT),
             ports: u32_at(head, PORTS_AT),
             interface: interface.0,
         })
     }
-
-    #[inline(always)]
-    fn ports(&self) -> u32 {
-        self.ports
-    }
 }
 
-impl Key for KeyOf<[u64; 4]> {
+impl Addresses for [u64; 4] {
     #[inline(always)]
-    fn of(interface: InterfaceId, frame: &[u8]) -> Option<Self> {
+    fn key(interface: InterfaceId, frame: &[u8]) -> Option<Key<Self>> {
         let head = frame.first_chunk::<END_V6>()?;
         let is_tcp = head[IP_AT] >> 4 == 6 && head[NEXT_HEADER_AT_V6] == Protocol::TCP.0;
-        is_tcp.then(|| Self {
+        is_tcp.then(|| Key {
             link: link_of(head),
             addresses: [0, 8, 16, 24].map(|at| u64_at(head, ADDRESSES_AT_V6 + at)),
             ports: u32_at(head, PORTS_AT_V6),
             interface: interface.0,
         })
-    }
-
-    #[inline(always)]
-    fn ports(&self) -> u32 {
-        self.ports
     }
 }
 
@@ -114,8 +101,8 @@ fn u32_at<const N: usize>(head: &[u8; N], at: usize) -> u32 {
 /// Where a segment with this key goes.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
-struct Entry<K> {
-    key: K,
+struct Entry<A> {
+    key: Key<A>,
     /// Of the interfaces, when the key was judged.
     generation: u32,
     /// Index + 1; 0: the entry is free.
@@ -123,24 +110,24 @@ struct Entry<K> {
 }
 
 /// What was learned of packets of one version of IP.
-struct Table<K>(Box<[Entry<K>; ENTRIES]>);
+struct Table<A>(Box<[Entry<A>; ENTRIES]>);
 
-impl<K: Key> Table<K> {
+impl<A: Addresses> Table<A> {
     fn new() -> Self {
         Self(Box::new([Entry::default(); ENTRIES]))
     }
 
     #[inline(always)]
     fn find(&self, interface: InterfaceId, frame: &[u8], generation: u32) -> Option<u32> {
-        let key = K::of(interface, frame)?;
-        let entry = &self.0[place(key.ports())];
+        let key = A::key(interface, frame)?;
+        let entry = &self.0[place(key.ports)];
         let index = entry.connection.checked_sub(1)?;
         (entry.generation == generation && entry.key == key).then_some(index)
     }
 
     fn learn(&mut self, interface: InterfaceId, frame: &[u8], generation: u32, index: u32) {
-        if let Some(key) = K::of(interface, frame) {
-            self.0[place(key.ports())] = Entry {
+        if let Some(key) = A::key(interface, frame) {
+            self.0[place(key.ports)] = Entry {
                 key,
                 generation,
                 connection: index + 1,
@@ -164,8 +151,8 @@ fn place(ports: u32) -> usize {
 
 /// What was learned.
 pub(crate) struct Predictions {
-    v4: Table<KeyOf<u64>>,
-    v6: Table<KeyOf<[u64; 4]>>,
+    v4: Table<u64>,
+    v6: Table<[u64; 4]>,
 }
 
 impl core::fmt::Debug for Predictions {
@@ -282,7 +269,7 @@ mod tests {
         }
         let mut other = frame_v6();
         other[IP_AT] = 0x50;
-        let of = |frame: &[u8]| KeyOf::<[u64; 4]>::of(InterfaceId(0), frame);
+        let of = |frame: &[u8]| <[u64; 4]>::key(InterfaceId(0), frame);
         assert!(of(&frame_v6()).is_some());
         assert!(of(&other).is_none(), "no such version");
         assert!(of(&frame_v6()[..END_V6 - 1]).is_none());
@@ -293,7 +280,7 @@ mod tests {
         let at = |at: usize, value: u8| {
             let mut frame = frame();
             frame[at] = value;
-            KeyOf::<u64>::of(InterfaceId(0), &frame)
+            u64::key(InterfaceId(0), &frame)
         };
         assert!(at(FRAGMENT_AT, 0).is_some());
         assert!(at(FRAGMENT_AT, 0x20).is_none(), "more fragments");
@@ -301,7 +288,7 @@ mod tests {
         assert!(at(FRAGMENT_AT + 1, 1).is_none(), "an offset");
         assert!(at(IP_AT, 0x46).is_none(), "options");
         assert!(at(23, 17).is_none(), "UDP");
-        assert!(KeyOf::<u64>::of(InterfaceId(0), &frame()[..END - 1]).is_none());
+        assert!(u64::key(InterfaceId(0), &frame()[..END - 1]).is_none());
     }
 
     #[test]

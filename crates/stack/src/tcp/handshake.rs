@@ -228,10 +228,11 @@ impl Tcp<'_> {
             ip.link.counters.listen_drops += 1;
             return None;
         };
-        let hop = ip.hop_to(tuple.remote(), tuple.zone());
-        let mss = mss_by(ip, hop.as_ref(), tuple.remote());
+        let remote = tuple.remote();
+        let hop = ip.hop_to(remote, tuple.zone());
+        let mss = mss_by(ip, hop.as_ref(), remote);
         let mut config = self.connection_config(ip, mss, timestamp_offset, &incoming.options);
-        config.default_mss = default_mss(tuple.remote());
+        config.default_mss = default_mss(remote);
         config.receive_capacity = incoming.receive_capacity;
         config.send_capacity = incoming.send_capacity;
         let fill = |record: &mut ConnectionRecord| {

@@ -105,11 +105,10 @@ impl Tcp<'_> {
             return Ok(());
         }
         if let Gate::Open(station) = ip.gate(now, at(index), &self.connections[at(index)].tuple) {
-            let envelope = envelope(self.record(index), station);
             let mut left = refused.transmit;
             loop {
                 let (first, rest) = left.cut(refused.piece);
-                let done = self.send_from(ip, now, index, &envelope, &first, egress);
+                let done = self.send_from(ip, now, index, station, &first, egress);
                 if done.is_err() {
                     self.refused = Some(Refused {
                         transmit: left,
@@ -226,8 +225,7 @@ impl Tcp<'_> {
                 return Turn::Over;
             };
             if let Some(station) = open {
-                let envelope = envelope(self.record(index), station);
-                let done = self.send_from(ip, now, index, &envelope, transmit, egress);
+                let done = self.send_from(ip, now, index, station, transmit, egress);
                 if let Err(Busy) = done {
                     return self.refuse(index, *transmit, transmit.len);
                 }
@@ -316,7 +314,7 @@ impl Tcp<'_> {
         ip: &mut Ip,
         now: Instant,
         index: u32,
-        envelope: &Envelope,
+        station: Station,
         transmit: &Transmit,
         egress: &mut dyn Egress,
     ) -> Result<(), Busy> {
@@ -328,11 +326,8 @@ impl Tcp<'_> {
             transmit
         };
         let record = &mut self.connections[at(index)];
-        let envelope = &Envelope {
-            tos: transmit.ecn.in_tos(envelope.tos),
-            identification: record.identification,
-            ..*envelope
-        };
+        let mut envelope = envelope(record, station);
+        envelope.tos = transmit.ecn.in_tos(envelope.tos);
         let [a, b] = record.tuple.local_port().to_be_bytes();
         let [c, d] = record.tuple.remote_port().to_be_bytes();
         let (len, segment_size) = (transmit.len, transmit.segment_size);
@@ -343,7 +338,7 @@ impl Tcp<'_> {
             header_len
         };
         ip.link
-            .send_tcp(envelope, emit, payload, len, segment_size, egress)?;
+            .send_tcp(&envelope, emit, payload, len, segment_size, egress)?;
         note_packets(record, segments(len, segment_size));
         Ok(())
     }
