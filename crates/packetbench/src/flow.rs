@@ -5,9 +5,9 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use stack::{
-    AcceptReady, Busy, Config, ConnectionId, ConnectionView, Egress, EgressCaps, Frame, HeapTables,
-    Host, Incoming, InterfaceAddress, InterfaceConfig, InterfaceId, IpOptions, Listen, ListenerId,
-    Payload, Resolution, RxChecksum, RxMeta, Stack,
+    AcceptReady, Busy, Config, ConnectionId, Egress, EgressCaps, Frame, HeapTables, Host, Incoming,
+    InterfaceAddress, InterfaceConfig, InterfaceId, IpOptions, Listen, ListenerId, Payload,
+    Resolution, RxChecksum, RxMeta, Stack,
 };
 use tcp::{Duration, Events, Instant, SocketOptions};
 use wire::{
@@ -109,8 +109,8 @@ impl Host for Windows {
         black_box((offset, data.len()));
     }
 
-    fn on_events(&mut self, _: ConnectionId, _: u64, events: Events, view: &ConnectionView) {
-        black_box((events, view.readable_end));
+    fn on_events(&mut self, _: ConnectionId, _: u64, events: Events, tcp: &tcp::Connection) {
+        black_box((events, tcp.readable_end()));
     }
 
     fn on_incoming(&mut self, _: ListenerId, _: u64, _: SocketAddr) -> Option<Incoming> {

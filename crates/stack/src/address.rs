@@ -18,9 +18,23 @@ impl PackedAddress {
     /// Packs an address.
     pub const fn new(address: IpAddr) -> Self {
         match address {
-            IpAddr::V4(v4) => Self(v4.to_ipv6_mapped().octets()),
+            IpAddr::V4(v4) => Self((0xffff_0000_0000 | v4.to_bits() as u128).to_be_bytes()),
             IpAddr::V6(v6) => Self(v6.octets()),
         }
+    }
+
+    /// Whether it is link-local (RFC 4291 §2.5.6).
+    #[inline]
+    pub(crate) const fn needs_zone(&self) -> bool {
+        let [a, b, ..] = self.0;
+        a == 0xfe && b & 0xc0 == 0x80
+    }
+
+    /// That of IPv4, if it is one.
+    #[inline]
+    pub(crate) fn v4(&self) -> Option<[u8; 4]> {
+        let (prefix, v4) = self.0.split_last_chunk()?;
+        (prefix == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]).then_some(*v4)
     }
 
     /// The address. Asked for with every packet: one comparison of words.

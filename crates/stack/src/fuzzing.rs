@@ -9,9 +9,9 @@ pub mod groups;
 pub use fragments::fragments;
 
 use crate::{
-    Busy, Config, Connect, ConnectionId, ConnectionView, Egress, EgressCaps, Error, FastOpenModes,
-    Frame, HeapTables, Host, Incoming, InterfaceAddress, InterfaceConfig, InterfaceId, IpOptions,
-    Listen, ListenerId, Resolution, RxChecksum, RxMeta, Stack,
+    Busy, Config, Connect, ConnectionId, Egress, EgressCaps, Error, FastOpenModes, Frame,
+    HeapTables, Host, Incoming, InterfaceAddress, InterfaceConfig, InterfaceId, IpOptions, Listen,
+    ListenerId, Resolution, RxChecksum, RxMeta, Stack,
 };
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ impl Host for World {
         assert!(offset < 1 << 40 && data.len() <= 65_536);
     }
 
-    fn on_events(&mut self, _: ConnectionId, owner: u64, _: Events, _: &ConnectionView) {
+    fn on_events(&mut self, _: ConnectionId, owner: u64, _: Events, _: &tcp::Connection) {
         assert!(self.alive.contains_key(&owner), "events after the release");
     }
 

@@ -8,7 +8,7 @@ use core::net::SocketAddr;
 use tcp::{ConnectionError, Events, Instant, SocketOptions, State};
 use wire::ethernet;
 
-/// What the owner of a connection may want to know when something has changed.
+/// What the owner of a connection may want to know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionView {
     /// State.
@@ -29,6 +29,23 @@ pub struct ConnectionView {
     pub error: Option<ConnectionError>,
     /// An ACK leaves when the program has consumed all there is.
     pub ack_waits: bool,
+}
+
+impl From<&tcp::Connection> for ConnectionView {
+    #[inline]
+    fn from(tcp: &tcp::Connection) -> Self {
+        Self {
+            state: tcp.state(),
+            readable_end: tcp.readable_end(),
+            acknowledged: tcp.acknowledged(),
+            consumed: tcp.consumed(),
+            written: tcp.written(),
+            fin: tcp.fin_received(),
+            urgent_end: tcp.urgent_end(),
+            error: tcp.error(),
+            ack_waits: tcp.ack_waits_for_reader(),
+        }
+    }
 }
 
 /// How a connection uses its receive window.
@@ -91,13 +108,13 @@ pub trait Host {
         let _ = owner;
     }
 
-    /// Something changed: at least one of `events`.
+    /// Something changed: at least one of `events`. What has become of the connection is asked of itself.
     fn on_events(
         &mut self,
         connection: ConnectionId,
         owner: u64,
         events: Events,
-        view: &ConnectionView,
+        tcp: &tcp::Connection,
     );
 
     /// A SYN for a listener: windows for the connection, or `None` to drop it.

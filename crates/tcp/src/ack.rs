@@ -5,7 +5,7 @@ use crate::{
     chrono::Doing, connection::Connection, events::Events, receive::Arrival,
     recovery::phase::Phase, send::flight_pool::FlightPool, state::State, time::Instant,
 };
-use wire::tcp::{Flags, Header, Plain};
+use wire::tcp::{Flags, Header, Timestamps};
 
 impl Connection {
     /// The position that a segment acknowledges, if it may be believed. `Err`: what to do instead; nothing of
@@ -40,6 +40,32 @@ impl Connection {
             events |= self.become_established(now);
             self.take_handshake_ace(header);
         }
+        let is_next = arrival.seq == self.rcv.nxt && arrival.seq >= self.snd.window_seq;
+        if is_next && ack > self.snd.una && self.is_calm() && header.options.sack.is_empty() {
+            let stamps = header.options.timestamps;
+            #[cfg(test)]
+            let long = (ack % 64 < 2 && self.snd.sent.is_here()).then_some(*self);
+            let calm = self.handle_calm_ack(now, header.window, stamps, ack, pool);
+            #[cfg(test)]
+            if let Some(mut long) = long {
+                let any = long.handle_any_ack(now, header, arrival, ack, pool);
+                assert_eq!(format!("{calm:?} {self:?}"), format!("{any:?} {long:?}"));
+            }
+            return events | calm;
+        }
+        events | self.handle_any_ack(now, header, arrival, ack, pool)
+    }
+
+    /// [`Self::handle_ack`], whatever else it says.
+    fn handle_any_ack(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        arrival: &Arrival,
+        ack: u64,
+        pool: &mut dyn FlightPool,
+    ) -> Events {
+        let mut events = Events::empty();
         let before = self.delivery_mark();
         let window_before = self.snd.window;
         self.update_window(header, arrival, ack);
@@ -73,23 +99,24 @@ impl Connection {
         events
     }
 
-    /// [`Self::handle_ack`] for a segment with a plain header that acknowledges more, while nothing is being repaired
-    /// ([`Self::is_calm`]).
-    #[inline]
+    /// [`Self::handle_ack`] for the next segment in order, without blocks, that acknowledges more, while nothing is being
+    /// repaired ([`Self::is_calm`]).
+    #[inline(always)]
     pub(crate) fn handle_calm_ack(
         &mut self,
         now: Instant,
-        plain: &Plain,
+        window: u16,
+        timestamps: Option<Timestamps>,
         ack: u64,
         pool: &mut dyn FlightPool,
     ) -> Events {
         let before = self.delivery_mark();
         let window_before = self.snd.window;
-        self.snd.window = u64::from(plain.window) << self.snd.window_shift;
+        self.snd.window = u64::from(window) << self.snd.window_shift;
         self.snd.max_window = self.snd.max_window.max(self.snd.window);
         self.snd.window_seq = self.rcv.nxt;
         self.snd.window_ack = ack;
-        let echo = self.echo(plain.timestamps);
+        let echo = self.echo(timestamps);
         self.take_plain_feedback(now, echo, ack, pool);
         self.handle_new_ack(now, ack, pool);
         self.snd.duplicate_acks = 0;
@@ -111,6 +138,7 @@ impl Connection {
             && !self.ecn.in_use().0
     }
 
+    #[inline(always)]
     fn handle_new_ack(&mut self, now: Instant, ack: u64, pool: &mut dyn FlightPool) {
         if self.snd.una == 0 {
             self.rtt.on_syn_acknowledged(now);
@@ -119,7 +147,9 @@ impl Connection {
         self.snd.una = ack;
         self.end_path_probe_if_arrived();
         self.snd.nxt = self.snd.nxt.max(ack);
-        if let Some(first) = self.snd.sent.table(pool).oldest(now) {
+        if !self.snd.sent.is_empty()
+            && let Some(first) = self.snd.sent.table(pool).oldest(now)
+        {
             self.timers.oldest_sent = self.timers.oldest_sent.max(first);
         }
         if self.timers.retries > 0 && !self.timers.persisting {

@@ -10,14 +10,8 @@ use crate::{
     congestion::Path,
     connection::Connection,
     events::{ConnectionError, Events},
-    receive::{
-        Arrival,
-        autotune::Autotune,
-        receive_window::ReceiveWindow,
-        receiver::{QUICK_ACKS, Receiver},
-    },
+    receive::{Arrival, receive_window::ReceiveWindow, receiver::QUICK_ACKS},
     recovery::rtt::RttEstimator,
-    send::sender::Sender,
     seq::{SeqNumber, SequenceSpace},
     state::{FastOpen, State},
     time::Instant,
@@ -47,8 +41,25 @@ impl Connection {
     /// Whatever it was, it begins anew: in its place, because it is large.
     fn begin(&mut self, config: &Config, iss: SeqNumber, now: Instant) {
         self.zero();
-        self.snd = sender(config, iss);
-        self.rcv = receiver(config);
+        let (snd, rcv) = (&mut self.snd, &mut self.rcv);
+        snd.space = SequenceSpace::new(iss);
+        snd.written = 1;
+        snd.capacity = config.send_capacity;
+        snd.mss = match config.peer_mss {
+            0 => config.default_mss,
+            known => limit_mss(config.options.max_segment, known).max(MIN_MSS),
+        };
+        snd.segment_payload = config.default_mss;
+        rcv.consumed = 1;
+        rcv.capacity = config.receive_capacity;
+        rcv.tuning.offered = config.receive_offer.min(config.receive_capacity);
+        rcv.segment_payload = config.default_mss;
+        rcv.advertised_mss = config.mss;
+        rcv.window_shift = own_window_shift(config);
+        rcv.timestamps = config.timestamps;
+        rcv.sack = config.sack;
+        rcv.window_scaling = config.window_scaling;
+        rcv.quick_acks = QUICK_ACKS;
         self.options = config.options;
         self.timestamp_offset = config.timestamp_offset;
         self.fast_open = config.fast_open;
@@ -255,38 +266,6 @@ fn limit_mss(max_segment: u16, mss: u16) -> u16 {
     match max_segment {
         0 => mss,
         limit => mss.min(limit),
-    }
-}
-
-fn sender(config: &Config, iss: SeqNumber) -> Sender {
-    Sender {
-        space: SequenceSpace::new(iss),
-        written: 1,
-        capacity: config.send_capacity,
-        mss: match config.peer_mss {
-            0 => config.default_mss,
-            known => limit_mss(config.options.max_segment, known).max(MIN_MSS),
-        },
-        segment_payload: config.default_mss,
-        ..Sender::new_zeroed()
-    }
-}
-
-fn receiver(config: &Config) -> Receiver {
-    Receiver {
-        consumed: 1,
-        capacity: config.receive_capacity,
-        tuning: Autotune::offering(config.receive_offer.min(config.receive_capacity)),
-        segment_payload: config.default_mss,
-        advertised_mss: config.mss,
-        window_shift: own_window_shift(config),
-        timestamps: config.timestamps,
-        sack: config.sack,
-        window_scaling: config.window_scaling,
-        quick_acks: QUICK_ACKS,
-        pushed: 0,
-        answers: false,
-        ..Receiver::new_zeroed()
     }
 }
 

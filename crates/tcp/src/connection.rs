@@ -262,6 +262,7 @@ impl Connection {
     ///
     /// # Errors
     /// `end` lies behind the last one, beyond the window, or after the program's own FIN.
+    #[inline(always)]
     pub fn handle_written_as(
         &mut self,
         now: Instant,
@@ -295,12 +296,11 @@ impl Connection {
         self.snd.is_pushed = false;
         self.more_follows = mode == WriteMode::More;
         self.snd.is_tail_unpushed = self.more_follows;
-        if mode == WriteMode::EndOfRecord {
-            self.snd.end_record();
-        }
-        if mode == WriteMode::Urgent {
+        match mode {
+            WriteMode::Plain | WriteMode::More => {}
+            WriteMode::EndOfRecord => self.snd.end_record(),
             // RFC 9293 §3.8.5 as hosts have it: the pointer names the byte after the urgent one.
-            self.snd.urgent = self.snd.written;
+            WriteMode::Urgent => self.snd.urgent = self.snd.written,
         }
         Ok(Events::TRANSMIT)
     }
@@ -318,6 +318,7 @@ impl Connection {
     ///
     /// # Errors
     /// `end` lies behind the last one or beyond what was received.
+    #[inline(always)]
     pub fn handle_consumed_below(
         &mut self,
         now: Instant,
@@ -337,11 +338,12 @@ impl Connection {
         }
         self.rcv.consumed = end + 1;
         self.tune_receive_window(now, ceiling);
-        Ok(if self.window_update_due() || self.ack_due_when_drained() {
-            Events::TRANSMIT
-        } else {
-            Events::empty()
-        })
+        let mut events = Events::empty();
+        events.set(
+            Events::TRANSMIT,
+            self.window_update_due() || self.ack_due_when_drained(),
+        );
+        Ok(events)
     }
 
     pub(crate) fn fail(&mut self, error: ConnectionError) -> Events {

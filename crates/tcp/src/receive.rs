@@ -278,7 +278,6 @@ impl Connection {
         self.take_in_order(now, end, bytes.len(), window)
     }
 
-    #[inline]
     pub(crate) fn take_in_order(
         &mut self,
         now: Instant,
@@ -286,13 +285,28 @@ impl Connection {
         len: usize,
         window: &mut dyn ReceiveWindow,
     ) -> Events {
+        let had_hole = !self.rcv.out_of_order.is_empty();
+        self.take_beside_holes(now, end, len, had_hole, window)
+    }
+
+    /// [`Self::take_in_order`], where it is known whether there is a hole.
+    #[inline(always)]
+    pub(crate) fn take_beside_holes(
+        &mut self,
+        now: Instant,
+        end: u64,
+        len: usize,
+        had_hole: bool,
+        window: &mut dyn ReceiveWindow,
+    ) -> Events {
         let rcv = &mut self.rcv;
-        let had_hole = !rcv.out_of_order.is_empty();
-        rcv.since_due = if rcv.ack_now && rcv.after_hole > 0 && !had_hole {
-            u16::try_from(end - rcv.nxt).unwrap_or(0)
-        } else {
-            0
-        };
+        rcv.since_due = 0;
+        if rcv.after_hole > 0 {
+            if rcv.ack_now && !had_hole {
+                rcv.since_due = u16::try_from(end - rcv.nxt).unwrap_or(0);
+            }
+            rcv.after_hole -= 1;
+        }
         if had_hole && let Some(held) = rcv.out_of_order.overlap(rcv.nxt, end, window) {
             rcv.note_duplicate(held.start, held.end);
         }
@@ -307,17 +321,17 @@ impl Connection {
         rcv.advertised_edge = rcv.advertised_edge.max(rcv.nxt);
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         rcv.unacknowledged = rcv.unacknowledged.saturating_add(len);
-        rcv.segment_payload = rcv
-            .segment_payload
-            .max(u16::try_from(len).unwrap_or(u16::MAX).min(1_460));
+        if len > u32::from(rcv.segment_payload) {
+            let len = u16::try_from(len).unwrap_or(u16::MAX);
+            rcv.segment_payload = rcv.segment_payload.max(len.min(1_460));
+        }
         if had_hole {
             // Whose window loss has made small must not wait for the other half of a pair of segments.
             rcv.quick_acks = rcv.quick_acks.max(QUICK_ACKS_AFTER_LOSS);
-            rcv.after_hole = AFTER_HOLE;
+            rcv.after_hole = AFTER_HOLE - 1;
         }
-        rcv.after_hole = rcv.after_hole.saturating_sub(1);
         let quick = rcv.quick_acks > 0;
-        rcv.quick_acks = rcv.quick_acks.saturating_sub(1);
+        rcv.quick_acks -= u8::from(quick);
         // RFC 5681 §4.2: at once when a hole is filled and for every second full segment, else delayed.
         if had_hole || quick || rcv.unacknowledged >= 2 * u32::from(rcv.segment_payload) {
             rcv.ack_now = true;

@@ -19,7 +19,7 @@ use crate::{
         pmtud::PathProbe,
         segment::{Stretch, Transmit, TransmitLimits},
     },
-    state::State,
+    state::{FastOpen, State},
     time::{Duration, Instant},
     timers::CORK_LIMIT,
 };
@@ -43,11 +43,20 @@ impl Connection {
 
     /// Whether [`Self::poll_transmit`] could have something to send: false for a connection that owes nothing.
     pub fn may_transmit(&self) -> bool {
-        let is_idle = matches!(self.state, State::Established | State::CloseWait)
-            && self.snd.end() <= self.snd.una
-            && !(self.rcv.ack_now || self.snd.probe_owed)
-            && !(self.reset_owed || self.reset_reply_owed);
-        !is_idle
+        if self.reset_owed | self.reset_reply_owed {
+            return true;
+        }
+        match self.state {
+            State::Established | State::CloseWait => {
+                self.snd.end() > self.snd.una || self.rcv.ack_now | self.snd.probe_owed
+            }
+            State::Closed => false,
+            State::SynSent => self.snd.nxt == 0,
+            State::SynReceived => {
+                self.snd.nxt == 0 || self.rcv.ack_now || self.fast_open == FastOpen::Serving
+            }
+            _ => true,
+        }
     }
 
     fn next_transmit(
@@ -161,19 +170,28 @@ impl Connection {
     /// (RFC 6691 §2).
     #[inline]
     pub(crate) fn segment_room(&mut self, now: Instant, limits: &TransmitLimits) -> u64 {
-        let mss = self.search.limit(self.snd.mss.min(limits.mss));
-        let timestamps_len = if self.rcv.timestamps { 12 } else { 0 };
-        self.snd.segment_payload = mss.saturating_sub(timestamps_len).max(1);
-        self.congestion.set_mss(u32::from(self.snd.segment_payload));
+        let mss = self.search.limit(limits.mss);
+        let room = self.plain_segment_room(&TransmitLimits { mss, ..*limits });
         if !self.rcv.has_blocks() {
-            return u64::from(self.snd.segment_payload);
+            return room;
         }
+        let mss = self.snd.mss.min(mss);
         let options = Header {
             options: self.segment_options(now),
             ..Header::default()
         };
         let options_len = u16::try_from(options.header_len() - Header::LEN).unwrap_or(0);
         u64::from(mss.saturating_sub(options_len).max(1))
+    }
+
+    /// [`Self::segment_room`] beside timestamps alone, of a path that is not searched.
+    #[inline(always)]
+    pub(crate) fn plain_segment_room(&mut self, limits: &TransmitLimits) -> u64 {
+        let mss = self.snd.mss.min(limits.mss);
+        let timestamps_len = if self.rcv.timestamps { 12 } else { 0 };
+        self.snd.segment_payload = mss.saturating_sub(timestamps_len).max(1);
+        self.congestion.set_mss(u32::from(self.snd.segment_payload));
+        u64::from(self.snd.segment_payload)
     }
 
     /// NextSeg rule 2 of RFC 6675, limited transmit (RFC 3042: what is held or was reported by duplicate ACKs

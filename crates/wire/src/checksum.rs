@@ -7,7 +7,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::ipv4::Protocol;
-use crate::{tcp, udp};
+use crate::udp;
 
 /// Bytes that one turn of the main loop takes, spread over [`LANES`] independent accumulators.
 const BLOCK_LEN: usize = LANES * 8;
@@ -138,6 +138,17 @@ impl Sum {
         u16::from_be(u16::from_le_bytes([low, high]))
     }
 
+    /// Whether the sum of what was added, its checksum included, is what a right checksum makes it: -0.
+    #[must_use]
+    #[inline]
+    pub const fn is_right(self) -> bool {
+        // Divided by 0xffff modulo 2^64, a multiple gives its quotient and any other number a larger one (Warren, Hacker's
+        // Delight §10-17). 2^64 - 1 is a multiple, so its quotient is -1 over 0xffff.
+        const HIGHEST: u64 = u64::MAX / 0xffff;
+        let quotient = self.words.wrapping_mul(HIGHEST.wrapping_neg());
+        quotient.wrapping_sub(1) < HIGHEST
+    }
+
     /// The checksum: the complement of the sum.
     #[must_use]
     #[inline]
@@ -223,8 +234,7 @@ pub fn verify_tcp_v4(source: Ipv4Addr, destination: Ipv4Addr, segment: &[u8]) ->
     Sum::new()
         .pseudo_header_v4(source, destination, Protocol::TCP, segment.len())
         .add(segment)
-        .fold()
-        == 0xffff
+        .is_right()
 }
 
 /// Whether the checksum of a packet of an upper layer, which must have one, is right.
@@ -238,8 +248,7 @@ pub fn verify(source: IpAddr, destination: IpAddr, protocol: Protocol, packet: &
     Sum::new()
         .pseudo_header(source, destination, protocol, packet.len())
         .add(packet)
-        .fold()
-        == 0xffff
+        .is_right()
 }
 
 /// Whether the checksum of a UDP datagram, header and payload without padding, is right; over IPv4 it
@@ -266,18 +275,7 @@ pub fn verify_udp_v4(source: Ipv4Addr, destination: Ipv4Addr, datagram: &[u8]) -
         || Sum::new()
             .pseudo_header_v4(source, destination, Protocol::UDP, datagram.len())
             .add(datagram)
-            .fold()
-            == 0xffff
-}
-
-/// Whether the checksum field of a TCP segment holds exactly the sum of the pseudo header: what a
-/// kernel on the same machine leaves there when it expects the device to do the rest.
-#[must_use]
-pub fn is_partial_tcp_v4(source: Ipv4Addr, destination: Ipv4Addr, segment: &[u8]) -> bool {
-    let partial = Sum::new()
-        .pseudo_header_v4(source, destination, Protocol::TCP, segment.len())
-        .fold();
-    checksum_field(segment, tcp::CHECKSUM_OFFSET) == Some(partial.to_be_bytes())
+            .is_right()
 }
 
 fn checksum_field(segment: &[u8], offset: u16) -> Option<[u8; 2]> {

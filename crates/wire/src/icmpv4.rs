@@ -120,7 +120,7 @@ impl<'a> Message<'a> {
     /// [`Error::Truncated`] below [`HEADER_LEN`] bytes, [`Error::Checksum`].
     pub fn parse(bytes: &'a [u8]) -> Result<Message<'a>, Error> {
         let (&[kind, code, _, _, b4, b5, b6, b7], rest) = split_header::<HEADER_LEN>(bytes)?;
-        if Sum::new().add(bytes).fold() != 0xffff {
+        if !Sum::new().add(bytes).is_right() {
             return Err(Error::Checksum);
         }
         let first = u16::from_be_bytes([b4, b5]);

@@ -145,7 +145,7 @@ impl<'a> Message<'a> {
         let sum = Sum::new()
             .pseudo_header_v6(source, destination, Protocol::ICMPV6, bytes.len())
             .add(bytes);
-        if sum.fold() != 0xffff {
+        if !sum.is_right() {
             return Err(Error::Checksum);
         }
         if ndp::is_kind(kind) {

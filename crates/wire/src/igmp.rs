@@ -69,7 +69,7 @@ impl<'a> Message<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Message<'a>, Error> {
         let (&[kind, code, _, _, a, b, c, d], rest) = split_header::<HEADER_LEN>(bytes)?;
         // RFC 3376 §4.1.2: over the whole IP payload.
-        if Sum::new().add(bytes).fold() != 0xffff {
+        if !Sum::new().add(bytes).is_right() {
             return Err(Error::Checksum);
         }
         let group = Ipv4Addr::new(a, b, c, d);

@@ -94,7 +94,7 @@ impl Header {
     /// # Errors
     /// [`Error::Truncated`] when `packet` ends before the packet does, [`Error::Malformed`] for another
     /// version, contradicting lengths or a fragment past the largest packet, [`Error::Checksum`].
-    #[inline]
+    #[inline(always)]
     pub fn parse(packet: &[u8]) -> Result<(Header, &[u8]), Error> {
         let (header, rest) = Self::parse_header(packet)?;
         header.cut(rest, usize::from(header.total_len))
@@ -125,13 +125,14 @@ impl Header {
         let fragment = u16::from_be_bytes([fixed[6], fixed[7]]);
         let is_plain = fixed[0] == VERSION_AND_LEN && fragment & !DONT_FRAGMENT & 0x7fff == 0;
         let total_len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-        if !is_plain || Sum::new().add(fixed).fold() != 0xffff {
+        if !is_plain || !Sum::new().add(fixed).is_right() {
             return None;
         }
         Some((fixed[1], packet.get(Header::LEN..total_len)?))
     }
 
     /// What follows the header, up to the packet's end.
+    #[inline(always)]
     fn cut(self, rest: &[u8], total_len: usize) -> Result<(Header, &[u8]), Error> {
         let payload_len = total_len
             .checked_sub(self.header_len)
@@ -144,6 +145,7 @@ impl Header {
         Ok((self, payload))
     }
 
+    #[inline(always)]
     fn parse_header(packet: &[u8]) -> Result<(Header, &[u8]), Error> {
         let (fixed, _) = split_header::<{ Header::LEN }>(packet)?;
         if fixed[0] >> 4 != 4 {
@@ -160,13 +162,14 @@ impl Header {
         } else {
             Sum::new().add(header_bytes)
         };
-        if sum.fold() != 0xffff {
+        if !sum.is_right() {
             return Err(Error::Checksum);
         }
         let rest = packet.get(header_len..).unwrap_or_default();
         Ok((Header::from_fixed(fixed, header_len), rest))
     }
 
+    #[inline(always)]
     fn from_fixed(fixed: &[u8; Header::LEN], header_len: usize) -> Header {
         let u16_at = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
         // The reserved bit is ignored as Linux does: RFC 791 §3.1 only says that senders clear it.

@@ -19,6 +19,8 @@ const CHECKSUM_AT: usize = TCP_AT + tcp::CHECKSUM_OFFSET as usize;
 pub struct Template {
     bytes: [u8; TCP_AT + Plain::MAX_LEN],
     is_v6: bool,
+    /// Of TCP's header.
+    header_len: u8,
     /// Of the IPv4 header without its length, identification and checksum.
     ip: u16,
     /// Of the pseudo header without its length.
@@ -48,6 +50,7 @@ impl Template {
         let mut template = Self {
             bytes,
             is_v6,
+            header_len: 0,
             ip: ip.fold(),
             pseudo: pseudo.fold(),
         };
@@ -69,15 +72,27 @@ impl Template {
             .expect("invariant: the bytes end with a TCP header")
     }
 
-    /// The headers of a segment with `payload_len` bytes of payload. Its checksum is that of the pseudo header alone:
-    /// the rest is added where the payload is.
+    /// The next headers say so, but for what [`Self::emit`] is told of each.
+    #[inline(always)]
+    pub fn begin(&mut self, plain: &Plain) {
+        self.header_len = plain.fill(self.tcp());
+    }
+
+    /// The headers of a segment with this sequence number and `payload_len` bytes of payload. Its checksum is that of the
+    /// pseudo header alone: the rest is added where the payload is.
     ///
     /// # Panics
     /// When the packet is longer than 65535 bytes over IPv6; over IPv4 its length is then 0, as
     /// [`ipv4::Header::emit`] says.
-    #[inline]
-    pub fn emit(&mut self, identification: u16, plain: &Plain, payload_len: u32) -> &[u8] {
-        let header_len = plain.fill(self.tcp());
+    #[inline(always)]
+    pub fn emit(
+        &mut self,
+        identification: u16,
+        (seq, is_pushed): (u32, bool),
+        payload_len: u32,
+    ) -> &[u8] {
+        Plain::refill(seq, is_pushed, self.tcp());
+        let header_len = self.header_len;
         let tcp_len = u32::from(header_len) + payload_len;
         let partial = folded(u32::from(self.pseudo) + (tcp_len & 0xffff) + (tcp_len >> 16));
         let bytes = &mut self.bytes;
@@ -204,7 +219,8 @@ mod tests {
                 let len = if is_v6 { len.min(65_000) } else { len };
                 let expected = written(is_v6, identification, &plain, len);
                 let len = u32::try_from(len).unwrap();
-                prop_assert_eq!(template.emit(identification, &plain, len), &expected[..]);
+                template.begin(&plain);
+                prop_assert_eq!(template.emit(identification, (seq, is_pushed), len), &expected[..]);
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::sockets::rows::{Kind, Marks};
 use hostif::Flags;
 use nic::sharing::Transport;
 use rustix::io::Errno;
-use stack::{AcceptReady, ConnectionId, ConnectionView};
+use stack::{AcceptReady, ConnectionId};
 use tcp::{Events, Instant, State};
 
 impl SocketLayer {
@@ -120,7 +120,7 @@ impl SocketLayer {
             return;
         };
         let is_held = self.is_held(row);
-        let Ok(view) = self.stack.view(connection) else {
+        let Ok(tcp) = self.stack.connection(connection) else {
             if is_held {
                 self.sockets.fail(row, Errno::CONNRESET);
             } else {
@@ -132,42 +132,43 @@ impl SocketLayer {
         if !is_held && self.stack.is_owned(connection) {
             return self.close(now, row);
         }
-        if is_without_file && view.state != State::Closed {
+        if is_without_file && tcp.state() != State::Closed {
             if is_held {
                 self.sockets.fail(row, Errno::CONNRESET);
             }
             let _ = self.stack.abort(now, connection, &mut self.sockets);
             return;
         }
-        self.tell_again(row, connection, &view);
+        self.tell_again(row, connection);
     }
 
     /// What the program may not have been told of.
-    fn tell_again(&mut self, row: u32, connection: ConnectionId, view: &ConnectionView) {
-        let Some(owner) = self.sockets.id(row).map(|id| id.to_bits()) else {
+    fn tell_again(&mut self, row: u32, connection: ConnectionId) {
+        let owner = self.sockets.id(row).map(|id| id.to_bits());
+        let (Some(owner), Ok(tcp)) = (owner, self.stack.connection(connection)) else {
             return;
         };
         if let Ok((local, remote)) = self.stack.addresses(connection) {
             self.sockets.set_addresses(row, local, remote);
         }
-        if view.state == State::SynSent {
+        if tcp.state() == State::SynSent {
             self.sockets.publish(row, Flags::CONNECTING);
         }
         let published = Flags::from_bits_truncate(self.sockets.row(row).published);
         let stands = !matches!(
-            view.state,
+            tcp.state(),
             State::Closed | State::SynSent | State::SynReceived
         );
         let mut events = Events::READABLE | Events::WRITABLE;
-        events.set(Events::FIN, view.fin);
-        events.set(Events::ERROR, view.error.is_some());
+        events.set(Events::FIN, tcp.fin_received());
+        events.set(Events::ERROR, tcp.error().is_some());
         events.set(
             Events::ESTABLISHED,
             stands && !published.contains(Flags::CONNECTED),
         );
-        events.set(Events::CLOSED, view.state == State::Closed);
-        events.set(Events::TIME_WAIT, view.state == State::TimeWait);
-        stack::Host::on_events(&mut self.sockets, connection, owner, events, view);
+        events.set(Events::CLOSED, tcp.state() == State::Closed);
+        events.set(Events::TIME_WAIT, tcp.state() == State::TimeWait);
+        stack::Host::on_events(&mut self.sockets, connection, owner, events, tcp);
         if let Ok(used) = self.stack.receive_use(connection) {
             self.sockets.place_window(row, &used);
         }

@@ -9,10 +9,9 @@ use core::net::SocketAddr;
 use hostif::Flags;
 use hostif::stages::{Mark, mark};
 use stack::{
-    AcceptReady, ConnectionId, ConnectionView, Datagram, DatagramError, Detour, Host, Incoming,
-    ListenerId,
+    AcceptReady, ConnectionId, Datagram, DatagramError, Detour, Host, Incoming, ListenerId,
 };
-use tcp::{Events, State};
+use tcp::{Connection, Events, State};
 
 impl Sockets {
     /// Before a program hears that its connection is over; in TIME-WAIT the kernel is still to be silent.
@@ -30,11 +29,11 @@ impl Sockets {
     }
 
     /// How far the connection has received, and the peer acknowledged.
-    fn publish_positions(&mut self, row: u32, events: Events, view: &ConnectionView) {
+    fn publish_positions(&mut self, row: u32, events: Events, tcp: &Connection) {
         self.expect_signal(row);
         if events.contains(Events::URGENT) {
             // Before its byte can be read, which is no part of the stream.
-            let end = view.urgent_end.unwrap_or(0);
+            let end = tcp.urgent_end().unwrap_or(0);
             self.with_header(row, |header| header.engine_set_urgent_end(end));
         }
         if events.contains(Events::READABLE) {
@@ -45,18 +44,18 @@ impl Sockets {
             mark(Mark::Readable);
             // Before the bytes can be read.
             let told = self.row(row).published & Flags::ACK_WAITS.bits() != 0;
-            match (view.ack_waits, told) {
+            match (tcp.ack_waits_for_reader(), told) {
                 (true, false) => self.publish(row, Flags::ACK_WAITS),
                 (false, true) => self.unpublish(row, Flags::ACK_WAITS),
                 _ => {}
             }
             self.with_header(row, |header| {
-                header.engine_set_received_end(view.readable_end)
+                header.engine_set_received_end(tcp.readable_end())
             });
         }
         if events.contains(Events::WRITABLE) {
             self.with_header(row, |header| {
-                header.engine_set_acknowledged(view.acknowledged)
+                header.engine_set_acknowledged(tcp.acknowledged())
             });
         }
     }
@@ -87,7 +86,7 @@ impl Host for Sockets {
         connection: ConnectionId,
         owner: u64,
         events: Events,
-        view: &ConnectionView,
+        tcp: &Connection,
     ) {
         let Some(row) = self.row_of(owner) else {
             return;
@@ -97,39 +96,40 @@ impl Host for Sockets {
         } else if self.row(row).connection() != Some(connection) {
             return;
         }
-        let mut flags = Flags::empty();
-        self.publish_positions(row, events, view);
+        let (mut flags, state) = (Flags::empty(), tcp.state());
+        self.publish_positions(row, events, tcp);
         if self.companions[at(row)].hears_acks != 0
             && events.intersects(Events::WRITABLE | Events::CLOSED)
         {
-            let is_over = view.state == State::Closed;
-            let acknowledged = if is_over { u64::MAX } else { view.acknowledged };
+            let is_over = state == State::Closed;
+            let acknowledged = if is_over {
+                u64::MAX
+            } else {
+                tcp.acknowledged()
+            };
             self.acknowledged.push((row, acknowledged));
         }
         if events.contains(Events::ESTABLISHED) {
             flags |= Flags::CONNECTED;
             self.on_established(row);
         }
-        if view.fin {
+        if tcp.fin_received() {
             flags |= Flags::FIN;
         }
         if events.contains(Events::URGENT) {
             flags |= Flags::URGENT;
             self.note_urgent(row);
         }
-        if let Some(error) = view.error {
+        if let Some(error) = tcp.error() {
             let errno = errno::code(errno::of_connection(error));
             self.with_header(row, |header| header.engine_set_error(errno));
             flags |= Flags::ERROR;
         }
-        if matches!(view.state, State::Closed | State::TimeWait) {
-            self.release_closed(row, view.state);
+        if matches!(state, State::Closed | State::TimeWait) {
+            self.release_closed(row, state);
             flags |= Flags::HUP | Flags::CLOSED;
         }
-        let fin_is_done = matches!(
-            view.state,
-            State::FinWait2 | State::Closed | State::TimeWait
-        );
+        let fin_is_done = matches!(state, State::FinWait2 | State::Closed | State::TimeWait);
         if fin_is_done && self.row(row).published & Flags::FIN_DONE.bits() == 0 {
             // Somebody may wait for this in close (SO_LINGER).
             flags |= Flags::FIN_DONE;

@@ -13,10 +13,9 @@ use core::net::SocketAddr;
 use hostif::SocketId;
 use hostif::stages::{Mark, mark};
 use stack::{
-    AcceptReady, ConnectionId, ConnectionView, Datagram, DatagramError, Detour, Host, Incoming,
-    ListenerId,
+    AcceptReady, ConnectionId, Datagram, DatagramError, Detour, Host, Incoming, ListenerId,
 };
-use tcp::Events;
+use tcp::{Connection, Events};
 
 use super::Sockets;
 
@@ -165,9 +164,9 @@ impl Host for WithUserBuffer<'_, '_, '_, '_> {
         connection: ConnectionId,
         owner: u64,
         events: Events,
-        view: &ConnectionView,
+        tcp: &Connection,
     ) {
-        self.sockets.on_events(connection, owner, events, view);
+        self.sockets.on_events(connection, owner, events, tcp);
     }
 
     fn on_incoming(

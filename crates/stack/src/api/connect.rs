@@ -10,9 +10,11 @@ use crate::link::interface::InterfaceId;
 use crate::protocols::Protocols;
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, Flags};
-use crate::tcp::handshake::{halves, initial_sequence_after, receive_mss, secret_numbers};
+use crate::tcp::handshake::{
+    default_mss, halves, initial_sequence_after, receive_mss, secret_numbers,
+};
 use core::net::{IpAddr, SocketAddr};
-use tcp::{Events, FastOpen, Instant, SeqNumber, SocketOptions, State};
+use tcp::{FastOpen, Instant, SeqNumber, SocketOptions};
 
 /// What to connect, and with what.
 #[derive(Clone, Copy, Debug)]
@@ -115,10 +117,11 @@ impl Stack<'_> {
         let secrets = secret_numbers(&self.ip, &tuple);
         let mut config = self.tcp.connection_config(
             &self.ip,
-            &tuple,
+            receive_mss(&self.ip, remote, tuple.zone()),
             secrets.timestamp_offset,
             &connect.options,
         );
+        config.default_mss = default_mss(remote);
         config.receive_capacity = connect.receive_capacity;
         config.send_capacity = connect.send_capacity;
         (config.timestamps, config.sack) = (offers.timestamps, offers.sack);
@@ -136,14 +139,8 @@ impl Stack<'_> {
             })
             .ok_or(Error::NoMemory)?;
         self.ip.link.counters.tcp_active_opens += 1;
-        self.tcp.apply(
-            &mut self.ip,
-            now,
-            index,
-            State::Closed,
-            Events::TRANSMIT,
-            host,
-        );
+        // No timer runs yet, and nobody has to be told.
+        self.ip.flows.queue(index);
         Ok(self.tcp.record(index).id(index))
     }
 
@@ -154,7 +151,7 @@ impl Stack<'_> {
         remote: IpAddr,
         zone: Option<InterfaceId>,
     ) -> Result<IpAddr, Error> {
-        let hop = self.ip.hop_to(remote, zone);
+        let hop = self.ip.hop_and_source(remote, zone);
         let source = hop.ok_or(Error::NetworkUnreachable)?.source;
         let local = connect.local_address.or(source);
         let local = local.ok_or(Error::AddressNotAvailable)?;

@@ -12,7 +12,6 @@ use crate::link::interface::InterfaceId;
 use crate::link::neighbour::ExternalNeighbour;
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, ConnectionRecord, Flags, Touched};
-use crate::tcp::lifecycle::view;
 use core::net::{IpAddr, SocketAddr};
 use tcp::{CongestionInfo, Events, Info, Instant, SocketOptions, State, UndoPart, WriteMode};
 
@@ -29,6 +28,7 @@ impl Stack<'_> {
     ///
     /// # Errors
     /// As [`Stack::written`].
+    #[inline]
     pub fn written_as(
         &mut self,
         now: Instant,
@@ -270,12 +270,22 @@ impl Stack<'_> {
         })
     }
 
-    /// What the host is told with each event.
+    /// Where the connection stands.
     ///
     /// # Errors
     /// [`Error::NotFound`].
+    #[inline]
     pub fn view(&self, id: ConnectionId) -> Result<ConnectionView, Error> {
-        Ok(view(self.find(id)?))
+        Ok(self.connection(id)?.into())
+    }
+
+    /// The connection itself.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    #[inline]
+    pub fn connection(&self, id: ConnectionId) -> Result<&tcp::Connection, Error> {
+        Ok(&self.find(id)?.tcp)
     }
 
     /// Stream offset up to which a connection's bytes have left.
@@ -316,6 +326,7 @@ impl Stack<'_> {
         record.has(Flags::OWNED).then_some(record.owner)
     }
 
+    #[inline]
     pub(super) fn find(&self, id: ConnectionId) -> Result<&ConnectionRecord, Error> {
         let record = self
             .tcp

@@ -5,7 +5,7 @@
 //! fall into one chain. Connections and TIME-WAIT records share the table: an index below the number
 //! of connection slots is one, the rest are the other.
 
-use crate::address::{PackedAddress, needs_zone};
+use crate::address::PackedAddress;
 use crate::containers::intrusive::{at, slot, zeroed};
 use crate::containers::prediction::Predictions;
 use crate::link::interface::InterfaceId;
@@ -29,6 +29,7 @@ pub struct FourTuple {
 
 impl FourTuple {
     /// The tuple of a connection from `local` to `remote`.
+    #[inline]
     pub const fn new(local: IpAddr, local_port: u16, remote: IpAddr, remote_port: u16) -> Self {
         Self {
             local: PackedAddress::new(local),
@@ -41,14 +42,14 @@ impl FourTuple {
 
     /// The tuple as it is on the link of `interface`: that counts where an address is link-local.
     #[must_use]
-    pub(crate) fn on_link(self, interface: InterfaceId) -> Self {
-        let needs_zone = needs_zone(self.local()) || needs_zone(self.remote());
-        let zone = if needs_zone {
-            u32::from(interface.0) + 1
-        } else {
-            0
+    #[inline]
+    pub(crate) fn on_link(mut self, interface: InterfaceId) -> Self {
+        let needs_zone = self.local.needs_zone() || self.remote.needs_zone();
+        self.zone = match needs_zone {
+            true => u32::from(interface.0) + 1,
+            false => 0,
         };
-        Self { zone, ..self }
+        self
     }
 
     /// The only interface that the connection can use, where its addresses are link-local.
@@ -185,6 +186,7 @@ impl Demux {
         }
     }
 
+    #[inline]
     fn bucket_of(&self, tuple: &FourTuple) -> u32 {
         if self.last.0 == *tuple {
             self.last.1
@@ -194,7 +196,16 @@ impl Demux {
     }
 
     fn bucket(&self, tuple: &FourTuple) -> u32 {
-        let [a, b, c, d, ..] = self.hasher.hash(tuple.as_bytes()).to_le_bytes();
+        let hash = match (tuple.local.v4(), tuple.remote.v4()) {
+            // A third of the words.
+            (Some([a, b, c, d]), Some([e, f, g, h])) => {
+                let [i, j] = tuple.local_port.to_ne_bytes();
+                let [k, l] = tuple.remote_port.to_ne_bytes();
+                self.hasher.hash(&[a, b, c, d, e, f, g, h, i, j, k, l])
+            }
+            _ => self.hasher.hash(tuple.as_bytes()),
+        };
+        let [a, b, c, d, ..] = hash.to_le_bytes();
         u32::from_le_bytes([a, b, c, d]) & (slot(self.buckets.len()) - 1)
     }
 

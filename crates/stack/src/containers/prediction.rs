@@ -4,6 +4,7 @@
 //! at are checked each time. A prediction ends with its connection, and when an interface or its
 //! addresses change, on which the checks rested that it stands for. Frames of any other kind go the long way.
 
+use crate::containers::intrusive::at;
 use crate::link::interface::InterfaceId;
 use wire::ethernet;
 use wire::ipv4::{self, Protocol};
@@ -16,7 +17,8 @@ const IP_AT: usize = ethernet::Header::LEN;
 /// the addresses, the ports (RFC 791 §3.1, RFC 9293 §3.1).
 const PLAIN: u8 = 0x45;
 const FRAGMENT_AT: usize = IP_AT + 6;
-const PROTOCOL_AT: usize = IP_AT + 9;
+/// Of the four bytes from there: more fragments and an offset, and the protocol.
+const WHOLE_TCP_MASK: u32 = u32::from_ne_bytes([0x3f, 0xff, 0, 0xff]);
 const ADDRESSES_AT: usize = IP_AT + 12;
 const PORTS_AT: usize = IP_AT + ipv4::Header::LEN;
 const END: usize = PORTS_AT + 4;
@@ -26,147 +28,186 @@ const ADDRESSES_AT_V6: usize = IP_AT + 8;
 const PORTS_AT_V6: usize = IP_AT + ipv6::Header::LEN;
 const END_V6: usize = PORTS_AT_V6 + 4;
 
-/// What says whose a segment is, as it stands in its frame. The type in the link's header tells the families apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Key {
+/// What says whose a segment is, as it stands in its frame. The type in the link's header tells the versions of IP apart.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Key<A> {
+    /// The first and the last eight bytes of the link's header.
+    link: [u64; 2],
+    addresses: A,
+    /// The peer's and ours.
+    ports: u32,
     interface: u16,
-    link: [u8; ethernet::Header::LEN],
-    /// The first eight bytes of it over IPv4.
-    addresses: [u8; 32],
-    /// The peer's port and ours.
-    ports: [u8; 4],
 }
 
-impl Key {
-    /// `None`: not a TCP segment in a packet that is plain and whole. Nothing else is checked.
-    pub(crate) fn of(interface: InterfaceId, frame: &[u8]) -> Option<Self> {
-        let mut addresses = [0; 32];
-        let ports = if *frame.get(IP_AT)? == PLAIN {
-            let head = frame.first_chunk::<END>()?;
-            if !is_whole_tcp(head) {
-                return None;
-            }
-            addresses[..8].copy_from_slice(&head[ADDRESSES_AT..PORTS_AT]);
-            head.last_chunk()?
-        } else {
-            let head = frame.first_chunk::<END_V6>()?;
-            if head[IP_AT] >> 4 != 6 || head[NEXT_HEADER_AT_V6] != Protocol::TCP.0 {
-                return None;
-            }
-            addresses.copy_from_slice(&head[ADDRESSES_AT_V6..PORTS_AT_V6]);
-            head.last_chunk()?
-        };
-        Some(Self {
+/// Both addresses of one version of IP.
+trait Addresses: Copy + Default + PartialEq {
+    /// `None`: not a TCP segment in a packet of this version that is plain and whole. Nothing else is checked.
+    fn key(interface: InterfaceId, frame: &[u8]) -> Option<Key<Self>>;
+}
+
+impl Addresses for u64 {
+    #[inline(always)]
+    fn key(interface: InterfaceId, frame: &[u8]) -> Option<Key<Self>> {
+        let head = frame.first_chunk::<END>()?;
+        // The bytes between are time to live.
+        let whole_tcp = u32::from_ne_bytes([0, 0, 0, Protocol::TCP.0]);
+        let is_whole_tcp = u32_at(head, FRAGMENT_AT) & WHOLE_TCP_MASK == whole_tcp;
+        (head[IP_AT] == PLAIN && is_whole_tcp).then(|| Key {
+            link: link_of(head),
+            addresses: u64_at(head, ADDRESSES_AT),
+            ports: u32_at(head, PORTS_AT),
             interface: interface.0,
-            link: *frame.first_chunk()?,
-            addresses,
-            ports: *ports,
         })
     }
+}
 
-    /// Whether this is [`Key::of`] a frame.
-    #[inline]
-    fn is_of(&self, interface: InterfaceId, frame: &[u8]) -> bool {
-        let Some(head) = frame.first_chunk::<END>() else {
-            return false;
-        };
-        let is_same_link = self.interface == interface.0 && head.first_chunk() == Some(&self.link);
-        if head[IP_AT] != PLAIN {
-            return is_same_link && Self::of(interface, frame).is_some_and(|key| key == *self);
-        }
-        is_same_link
-            && is_whole_tcp(head)
-            && head[ADDRESSES_AT..PORTS_AT] == self.addresses[..8]
-            && head[PORTS_AT..END] == self.ports
-    }
-
-    fn place(&self) -> usize {
-        place_of(self.ports)
+impl Addresses for [u64; 4] {
+    #[inline(always)]
+    fn key(interface: InterfaceId, frame: &[u8]) -> Option<Key<Self>> {
+        let head = frame.first_chunk::<END_V6>()?;
+        let is_tcp = head[IP_AT] >> 4 == 6 && head[NEXT_HEADER_AT_V6] == Protocol::TCP.0;
+        is_tcp.then(|| Key {
+            link: link_of(head),
+            addresses: [0, 8, 16, 24].map(|at| u64_at(head, ADDRESSES_AT_V6 + at)),
+            ports: u32_at(head, PORTS_AT_V6),
+            interface: interface.0,
+        })
     }
 }
 
-/// Of a packet without options: TCP, no more fragments and no offset.
-#[inline]
-fn is_whole_tcp(head: &[u8; END]) -> bool {
-    let fragment = (head[FRAGMENT_AT] & 0x3f) | head[FRAGMENT_AT + 1];
-    head[PROTOCOL_AT] == Protocol::TCP.0 && fragment == 0
+#[inline(always)]
+fn link_of<const N: usize>(head: &[u8; N]) -> [u64; 2] {
+    [u64_at(head, 0), u64_at(head, IP_AT - 8)]
 }
 
-/// Where a frame's key would stand.
-#[inline]
-fn place_of_frame(frame: &[u8]) -> Option<usize> {
-    let ports_at = if *frame.get(IP_AT)? == PLAIN {
-        PORTS_AT
-    } else {
-        PORTS_AT_V6
-    };
-    frame
-        .get(ports_at..)?
-        .first_chunk()
-        .map(|ports| place_of(*ports))
+#[inline(always)]
+fn u64_at<const N: usize>(head: &[u8; N], at: usize) -> u64 {
+    u64::from_ne_bytes(
+        *head[at..]
+            .first_chunk()
+            .expect("invariant: within the headers"),
+    )
 }
 
-#[inline]
-fn place_of([a, b, c, d]: [u8; 4]) -> usize {
-    place(u16::from_be_bytes([c, d]), u16::from_be_bytes([a, b]))
-}
-
-fn place(local_port: u16, remote_port: u16) -> usize {
-    usize::from(remote_port ^ (remote_port >> 6) ^ local_port) % ENTRIES
+#[inline(always)]
+fn u32_at<const N: usize>(head: &[u8; N], at: usize) -> u32 {
+    u32::from_ne_bytes(
+        *head[at..]
+            .first_chunk()
+            .expect("invariant: within the headers"),
+    )
 }
 
 /// Where a segment with this key goes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Entry {
-    key: Key,
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+struct Entry<A> {
+    key: Key<A>,
     /// Of the interfaces, when the key was judged.
     generation: u32,
     /// Index + 1; 0: the entry is free.
     connection: u32,
 }
 
+/// What was learned of packets of one version of IP.
+struct Table<A>(Box<[Entry<A>; ENTRIES]>);
+
+impl<A: Addresses> Table<A> {
+    fn new() -> Self {
+        Self(Box::new([Entry::default(); ENTRIES]))
+    }
+
+    #[inline(always)]
+    fn find(&self, interface: InterfaceId, frame: &[u8], generation: u32) -> Option<u32> {
+        let key = A::key(interface, frame)?;
+        let entry = &self.0[place(key.ports)];
+        let index = entry.connection.checked_sub(1)?;
+        (entry.generation == generation && entry.key == key).then_some(index)
+    }
+
+    fn learn(&mut self, interface: InterfaceId, frame: &[u8], generation: u32, index: u32) {
+        if let Some(key) = A::key(interface, frame) {
+            self.0[place(key.ports)] = Entry {
+                key,
+                generation,
+                connection: index + 1,
+            };
+        }
+    }
+
+    fn forget(&mut self, ports: u32, index: u32) {
+        let entry = &mut self.0[place(ports)];
+        if entry.connection == index + 1 {
+            entry.connection = 0;
+        }
+    }
+}
+
+/// Where a key with these ports stands: Fibonacci hashing (Knuth, volume 3, §6.4).
+#[inline(always)]
+fn place(ports: u32) -> usize {
+    at(u32::from_le(ports).wrapping_mul(0x9e37_79b1) >> (u32::BITS - ENTRIES.ilog2()))
+}
+
 /// What was learned.
-#[derive(Debug)]
-pub(crate) struct Predictions(Vec<Entry>);
+pub(crate) struct Predictions {
+    v4: Table<u64>,
+    v6: Table<[u64; 4]>,
+}
+
+impl core::fmt::Debug for Predictions {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Predictions").finish_non_exhaustive()
+    }
+}
 
 impl Predictions {
     pub(crate) fn new() -> Self {
-        Self(vec![Entry::default(); ENTRIES])
+        Self {
+            v4: Table::new(),
+            v6: Table::new(),
+        }
     }
 
     /// The connection of a frame whose key is known, if the interfaces still are of that generation.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(
         &self,
         interface: InterfaceId,
         frame: &[u8],
         generation: u32,
     ) -> Option<u32> {
-        let entry = &self.0[place_of_frame(frame)?];
-        let index = entry.connection.checked_sub(1)?;
-        (entry.generation == generation && entry.key.is_of(interface, frame)).then_some(index)
+        if frame.get(IP_AT) == Some(&PLAIN) {
+            self.v4.find(interface, frame, generation)
+        } else {
+            self.v6.find(interface, frame, generation)
+        }
     }
 
-    /// A segment with this key went the long way to the connection `index`.
-    pub(crate) fn learn(&mut self, key: &Key, generation: u32, index: u32) {
-        self.0[key.place()] = Entry {
-            key: *key,
-            generation,
-            connection: index + 1,
-        };
+    /// This frame went the long way to the connection `index`; others like it go there too.
+    pub(crate) fn learn(
+        &mut self,
+        interface: InterfaceId,
+        frame: &[u8],
+        generation: u32,
+        index: u32,
+    ) {
+        self.v4.learn(interface, frame, generation, index);
+        self.v6.learn(interface, frame, generation, index);
     }
 
     /// Segments with these ports do not find connection `index` any more.
     pub(crate) fn forget(&mut self, local_port: u16, remote_port: u16, index: u32) {
-        let entry = &mut self.0[place(local_port, remote_port)];
-        if entry.connection == index + 1 {
-            entry.connection = 0;
-        }
+        let [a, b] = remote_port.to_be_bytes();
+        let [c, d] = local_port.to_be_bytes();
+        let ports = u32::from_ne_bytes([a, b, c, d]);
+        self.v4.forget(ports, index);
+        self.v6.forget(ports, index);
     }
 
     #[cfg(test)]
     pub(crate) fn forget_all(&mut self) {
-        self.0.fill(Entry::default());
+        *self = Self::new();
     }
 }
 
@@ -180,7 +221,7 @@ mod tests {
             *byte = value;
         }
         frame[IP_AT] = PLAIN;
-        frame[PROTOCOL_AT] = 6;
+        frame[23] = 6;
         // Don't fragment.
         frame[FRAGMENT_AT..FRAGMENT_AT + 2].copy_from_slice(&[0x40, 0]);
         frame
@@ -196,16 +237,15 @@ mod tests {
         frame
     }
 
-    fn learned() -> (Predictions, Key) {
-        let key = Key::of(InterfaceId(0), &frame()).unwrap();
+    fn learned(frame: &[u8]) -> Predictions {
         let mut predictions = Predictions::new();
-        predictions.learn(&key, 3, 7);
-        (predictions, key)
+        predictions.learn(InterfaceId(0), frame, 3, 7);
+        predictions
     }
 
     #[test]
     fn every_byte_that_says_whose_a_segment_is_counts() {
-        let (predictions, _) = learned();
+        let predictions = learned(&frame());
         for at in 0..END {
             let mut other = frame();
             other[at] ^= 1;
@@ -218,9 +258,7 @@ mod tests {
 
     #[test]
     fn every_byte_of_ipv6_that_says_whose_a_segment_is_counts() {
-        let key = Key::of(InterfaceId(0), &frame_v6()).unwrap();
-        let mut predictions = Predictions::new();
-        predictions.learn(&key, 3, 7);
+        let predictions = learned(&frame_v6());
         for at in 0..END_V6 {
             let mut other = frame_v6();
             other[at] ^= 1;
@@ -231,8 +269,10 @@ mod tests {
         }
         let mut other = frame_v6();
         other[IP_AT] = 0x50;
-        assert!(Key::of(InterfaceId(0), &other).is_none(), "no such version");
-        assert!(Key::of(InterfaceId(0), &frame_v6()[..END_V6 - 1]).is_none());
+        let of = |frame: &[u8]| <[u64; 4]>::key(InterfaceId(0), frame);
+        assert!(of(&frame_v6()).is_some());
+        assert!(of(&other).is_none(), "no such version");
+        assert!(of(&frame_v6()[..END_V6 - 1]).is_none());
     }
 
     #[test]
@@ -240,21 +280,21 @@ mod tests {
         let at = |at: usize, value: u8| {
             let mut frame = frame();
             frame[at] = value;
-            Key::of(InterfaceId(0), &frame)
+            u64::key(InterfaceId(0), &frame)
         };
         assert!(at(FRAGMENT_AT, 0).is_some());
         assert!(at(FRAGMENT_AT, 0x20).is_none(), "more fragments");
         assert!(at(FRAGMENT_AT, 0x10).is_none(), "an offset");
         assert!(at(FRAGMENT_AT + 1, 1).is_none(), "an offset");
         assert!(at(IP_AT, 0x46).is_none(), "options");
-        assert!(at(PROTOCOL_AT, 17).is_none(), "UDP");
-        assert!(Key::of(InterfaceId(0), &frame()[..END - 1]).is_none());
+        assert!(at(23, 17).is_none(), "UDP");
+        assert!(u64::key(InterfaceId(0), &frame()[..END - 1]).is_none());
     }
 
     #[test]
     fn a_prediction_ends_with_its_connection_and_with_its_generation() {
-        let (mut predictions, key) = learned();
-        let [a, b, c, d] = key.ports;
+        let mut predictions = learned(&frame());
+        let [.., a, b, c, d] = frame();
         let ports = (u16::from_be_bytes([c, d]), u16::from_be_bytes([a, b]));
         let find = |predictions: &Predictions, interface, generation| {
             predictions.find(InterfaceId(interface), &frame(), generation)

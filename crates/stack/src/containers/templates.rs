@@ -2,9 +2,8 @@
 //! Everything that they were made from is compared each time, or counts with a generation.
 
 use crate::containers::intrusive::at;
-use crate::link::interface::InterfaceId;
+use crate::ip::path::Station;
 use crate::tables::ConnectionRecord;
-use wire::ethernet;
 use wire::template::Template;
 
 /// Connections that are remembered; others with the same place take turns. A power of two.
@@ -15,8 +14,7 @@ const ENTRIES: usize = 64;
 struct Origin {
     /// The row and its generation.
     row: u64,
-    /// The neighbour's hardware address and the interface.
-    link: u64,
+    station: Station,
     /// The generation of the interfaces, one of which is the source of the frames; the flow label.
     label: u64,
     /// TTL and type of service.
@@ -26,11 +24,9 @@ struct Origin {
 impl Origin {
     #[inline]
     fn of(way: &Way, record: &ConnectionRecord) -> Self {
-        let [a, b, c, d, e, f] = way.hardware.0;
-        let [g, h] = way.interface.0.to_ne_bytes();
         Self {
             row: u64::from(way.connection) << 32 | u64::from(record.generation),
-            link: u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            station: way.station,
             label: u64::from(way.generation) << 32 | u64::from(record.flow_label),
             ip: u16::from_ne_bytes([record.ttl, record.tos]),
         }
@@ -42,19 +38,18 @@ impl Origin {
 pub(crate) struct Way {
     /// The row.
     pub(crate) connection: u32,
-    pub(crate) interface: InterfaceId,
-    pub(crate) hardware: ethernet::Address,
+    pub(crate) station: Station,
     /// Of the interfaces.
     pub(crate) generation: u32,
 }
 
 /// What was learned.
 #[derive(Debug)]
-pub(crate) struct Templates(Vec<Option<(Origin, Template)>>);
+pub(crate) struct Templates(Box<[Option<(Origin, Template)>; ENTRIES]>);
 
 impl Templates {
     pub(crate) fn new() -> Self {
-        Self(vec![None; ENTRIES])
+        Self(Box::new([None; ENTRIES]))
     }
 
     /// The headers of what a connection sends this way; `make` makes them where they are not known.

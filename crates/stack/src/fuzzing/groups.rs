@@ -6,9 +6,9 @@
 
 use crate::udp::Outgoing;
 use crate::{
-    Busy, Config, ConnectionId, ConnectionView, Datagram, Egress, EgressCaps, Error, Frame,
-    HeapTables, Host, Incoming, InterfaceAddress, InterfaceConfig, InterfaceId, ListenerId,
-    Membership, Resolution, RxChecksum, RxMeta, Stack, UdpBind, UdpId, UdpOptions,
+    Busy, Config, ConnectionId, Datagram, Egress, EgressCaps, Error, Frame, HeapTables, Host,
+    Incoming, InterfaceAddress, InterfaceConfig, InterfaceId, ListenerId, Membership, Resolution,
+    RxChecksum, RxMeta, Stack, UdpBind, UdpId, UdpOptions,
 };
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ struct Ears(BTreeSet<u64>);
 impl Host for Ears {
     fn receive(&mut self, _: u64, _: u64, _: &[u8]) {}
 
-    fn on_events(&mut self, _: ConnectionId, _: u64, _: Events, _: &ConnectionView) {}
+    fn on_events(&mut self, _: ConnectionId, _: u64, _: Events, _: &tcp::Connection) {}
 
     fn on_incoming(&mut self, _: ListenerId, _: u64, _: SocketAddr) -> Option<Incoming> {
         None

@@ -12,7 +12,6 @@ mod icmp;
 mod icmpv6;
 mod predicted;
 
-use crate::containers::prediction::Key;
 use crate::egress::{Egress, RxMeta};
 use crate::host::Host;
 use crate::ip::arrival::Arrival;
@@ -30,14 +29,14 @@ use wire::ipv6::{self, extension};
 
 /// How a frame came.
 #[derive(Clone, Copy, Debug)]
-struct FrameContext {
+struct FrameContext<'a> {
     interface: InterfaceId,
     config: InterfaceConfig,
     station: ethernet::Address,
     /// The frame was for this station alone.
     unicast: bool,
     meta: RxMeta,
-    key: Option<Key>,
+    frame: &'a [u8],
 }
 
 impl Stack<'_> {
@@ -57,6 +56,20 @@ impl Stack<'_> {
         {
             return;
         }
+        self.handle_any_frame(now, interface, frame, meta, host, egress);
+    }
+
+    /// [`Self::handle_frame`] of one that was not predicted.
+    #[inline(never)]
+    fn handle_any_frame(
+        &mut self,
+        now: Instant,
+        interface: InterfaceId,
+        frame: &[u8],
+        meta: RxMeta,
+        host: &mut dyn Host,
+        egress: &mut dyn Egress,
+    ) {
         let Some(found) = self.ip.link.interfaces.find(interface) else {
             return;
         };
@@ -81,7 +94,7 @@ impl Stack<'_> {
             station: header.source,
             unicast,
             meta,
-            key: Key::of(interface, frame),
+            frame,
         };
         match header.ethertype {
             EtherType::ARP => {
@@ -101,7 +114,7 @@ impl Stack<'_> {
     fn handle_ipv4(
         &mut self,
         now: Instant,
-        came: &FrameContext,
+        came: &FrameContext<'_>,
         packet: &[u8],
         host: &mut dyn Host,
         egress: &mut dyn Egress,
@@ -135,7 +148,7 @@ impl Stack<'_> {
             is_detour: false,
             checksum: came.meta.checksum,
             segment_bytes: came.meta.segment_bytes,
-            key: came.key,
+            frame: came.frame,
         };
         let is_for_all = self.is_for_many(&arrival, ip.destination);
         // RFC 3376 §4.2.13: who has no address yet speaks of groups without one; RFC 1122 §3.2.1.3: and
@@ -180,7 +193,7 @@ impl Stack<'_> {
     fn handle_ipv6(
         &mut self,
         now: Instant,
-        came: &FrameContext,
+        came: &FrameContext<'_>,
         packet: &[u8],
         host: &mut dyn Host,
         egress: &mut dyn Egress,
@@ -209,7 +222,7 @@ impl Stack<'_> {
             is_detour: false,
             checksum: came.meta.checksum,
             segment_bytes: came.meta.segment_bytes,
-            key: came.key,
+            frame: came.frame,
         };
         if !self.is_possible_source(&arrival) || !self.is_destination(&arrival) {
             self.ip.link.counters.ip6_in_addr_errors += 1;
@@ -246,6 +259,7 @@ impl Stack<'_> {
 
     /// Whether the source of a packet can be another host (RFC 1122 §3.2.1.3, RFC 4291 §2.5.2, §2.5.3):
     /// own and loopback addresses come by the loopback only.
+    #[inline]
     fn is_possible_source(&self, arrival: &Arrival<'_>) -> bool {
         let Arrival {
             source,
@@ -354,6 +368,7 @@ fn is_beyond_its_scope(arrival: &Arrival<'_>, group: IpAddr) -> bool {
 }
 
 /// An IPv4 packet's header and payload; one that was merged may be longer than its header can say.
+#[inline(always)]
 fn parse_ipv4(packet: &[u8], meta: RxMeta) -> Result<(ipv4::Header, &[u8]), wire::Error> {
     if meta.segment_bytes.is_some() {
         ipv4::Header::parse_merged(packet)

@@ -1,12 +1,12 @@
 //! The short way of a frame whose link and addresses were judged with an earlier one (`containers/prediction.rs`).
 
 use super::parse_ipv4;
+use crate::containers::demux::FourTuple;
 use crate::egress::{RxChecksum, RxMeta};
 use crate::host::Host;
 use crate::link::interface::InterfaceId;
 use crate::stack::Stack;
-use crate::tcp::segment::Segment;
-use core::net::IpAddr;
+use crate::tcp::segment::{Segment, parse_tcp};
 use tcp::Instant;
 use wire::ecn::Ecn;
 use wire::ethernet;
@@ -46,17 +46,30 @@ impl Stack<'_> {
         let mark = Ecn::from_tos(dscp_ecn);
         let must_verify = meta.checksum == RxChecksum::Unknown;
         if let Some((plain, payload)) = Plain::parse(segment)
-            && (!must_verify || self.is_sum_right(index, segment))
+            && (!must_verify || is_sum_right(&self.tcp.record(index).tuple, segment))
         {
             self.ip.link.counters.tcp_in_segs += 1;
             self.tcp
                 .handle_plain(&mut self.ip, now, index, mark, (&plain, payload), host);
             return true;
         }
-        let ends = self.ends(index);
-        if let Some((header, payload)) =
-            self.tcp.parse_tcp(&mut self.ip, ends, segment, must_verify)
-        {
+        self.handle_predicted_any(now, index, segment, (mark, must_verify), host);
+        true
+    }
+
+    /// A segment of connection `index` with more than a plain header, or a wrong checksum.
+    #[inline(never)]
+    fn handle_predicted_any(
+        &mut self,
+        now: Instant,
+        index: u32,
+        segment: &[u8],
+        (mark, must_verify): (Ecn, bool),
+        host: &mut dyn Host,
+    ) {
+        let tuple = self.tcp.record(index).tuple;
+        let is_right = |segment: &[u8]| !must_verify || is_sum_right(&tuple, segment);
+        if let Some((header, payload)) = parse_tcp(&mut self.ip, segment, is_right) {
             let segment = Segment {
                 header: &header,
                 payload,
@@ -65,7 +78,6 @@ impl Stack<'_> {
             self.tcp
                 .handle_in_connection(&mut self.ip, now, index, &segment, host);
         }
-        true
     }
 
     /// Type of service and payload.
@@ -88,15 +100,9 @@ impl Stack<'_> {
         self.ip.link.counters.ip6_in_delivers += 1;
         Some((ip.traffic_class, segment))
     }
+}
 
-    /// The peer and this host, as the frame that was predicted names them.
-    fn ends(&self, index: u32) -> (IpAddr, IpAddr) {
-        let tuple = &self.tcp.record(index).tuple;
-        (tuple.remote(), tuple.local())
-    }
-
-    fn is_sum_right(&self, index: u32, segment: &[u8]) -> bool {
-        let (source, destination) = self.ends(index);
-        wire::checksum::verify(source, destination, Protocol::TCP, segment)
-    }
+/// Whether the checksum of a segment between these ends is right.
+fn is_sum_right(tuple: &FourTuple, segment: &[u8]) -> bool {
+    wire::checksum::verify(tuple.remote(), tuple.local(), Protocol::TCP, segment)
 }

@@ -1,7 +1,6 @@
 //! A packet that has arrived.
 
 use crate::address::needs_zone;
-use crate::containers::prediction::Key;
 use crate::egress::RxChecksum;
 use crate::link::interface::{InterfaceId, Interfaces, Resolution};
 use crate::link::output::Envelope;
@@ -39,8 +38,8 @@ pub(crate) struct Arrival<'a> {
     pub(crate) checksum: RxChecksum,
     /// Payload of each of the packets that it was merged from.
     pub(crate) segment_bytes: Option<u16>,
-    /// By which the next segment of its connection can be told, if it is plain enough.
-    pub(crate) key: Option<Key>,
+    /// All of it, by which the next segment of its connection can be told if it is plain enough; empty: it came in fragments.
+    pub(crate) frame: &'a [u8],
 }
 
 impl Arrival<'_> {
@@ -63,7 +62,7 @@ impl Arrival<'_> {
         is_detour: false,
         checksum: RxChecksum::Unknown,
         segment_bytes: None,
-        key: None,
+        frame: &[],
     };
 
     /// The way back. Only for packets to an address of this host's own.

@@ -140,6 +140,7 @@ impl Ip {
             segment_bytes: None,
             is_detour: true,
             is_marked_fragment: true,
+            frame: &[],
             ..*last
         };
         if is_v4 {

@@ -40,15 +40,41 @@ pub(crate) struct Hop {
     pub(crate) interface: InterfaceId,
     /// Whom to hand the packet to; `None`: it stays on this host.
     pub(crate) next_hop: Option<IpAddr>,
-    /// The source address that the route asks for.
+    /// The source address that the route asks for, where somebody wanted to know.
     pub(crate) source: Option<IpAddr>,
+}
+
+/// A hardware address and the interface that leads there, in one word: every packet asks for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Station(u64);
+
+impl Station {
+    #[inline(always)]
+    pub(crate) fn new(interface: InterfaceId, hardware: ethernet::Address) -> Self {
+        let [a, b, c, d, e, f] = hardware.0;
+        // Of eight bytes the compiler makes a word by far more steps than of three words.
+        let low = u64::from(u32::from_le_bytes([a, b, c, d]));
+        let high = u64::from(u16::from_le_bytes([e, f]));
+        Self(low | high << 32 | u64::from(interface.0) << 48)
+    }
+
+    #[inline(always)]
+    pub(crate) fn interface(self) -> InterfaceId {
+        let [.., low, high] = self.0.to_le_bytes();
+        InterfaceId(u16::from_le_bytes([low, high]))
+    }
+
+    pub(crate) fn hardware(self) -> ethernet::Address {
+        let [a, b, c, d, e, f, ..] = self.0.to_le_bytes();
+        ethernet::Address([a, b, c, d, e, f])
+    }
 }
 
 /// Whether a connection may send now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gate {
-    /// To this hardware address.
-    Open(InterfaceId, ethernet::Address),
+    /// To this station.
+    Open(Station),
     /// The neighbour is being asked.
     Waiting,
     /// There is no way: what is sent is lost.
@@ -58,13 +84,34 @@ pub(crate) enum Gate {
 impl Ip {
     /// The way to `destination` (RFC 1122 §3.3.1.1); a link-local one lies on the link of `zone`.
     pub(crate) fn hop_to(&self, destination: IpAddr, zone: Option<InterfaceId>) -> Option<Hop> {
+        self.find_hop(destination, zone, false)
+    }
+
+    /// [`Self::hop_to`], with the source address.
+    pub(crate) fn hop_and_source(
+        &self,
+        destination: IpAddr,
+        zone: Option<InterfaceId>,
+    ) -> Option<Hop> {
+        self.find_hop(destination, zone, true)
+    }
+
+    #[inline(always)]
+    fn find_hop(
+        &self,
+        destination: IpAddr,
+        zone: Option<InterfaceId>,
+        wants_source: bool,
+    ) -> Option<Hop> {
         let is_ours = match zone {
             Some(zone) => self.link.interfaces.owns_on(zone, destination),
             None => self.link.interfaces.owns(destination),
         };
         if is_ours {
             let interface = self.link.interfaces.loopback()?;
-            let source = if destination.is_loopback() {
+            let source = if !wants_source {
+                None
+            } else if destination.is_loopback() {
                 // Of a whole network one address speaks, as on Linux.
                 self.link.interfaces.source_on(interface, destination)
             } else {
@@ -81,20 +128,21 @@ impl Ip {
             return Some(Hop {
                 interface,
                 next_hop: Some(destination),
-                source: self.link.interfaces.source_on(interface, destination),
+                source: wants_source
+                    .then(|| self.link.interfaces.source_on(interface, destination))
+                    .flatten(),
             });
         }
         let route = self.routes.lookup(destination)?;
         let interface = self.link.interfaces.find(route.interface)?;
         let next_hop = route.gateway.unwrap_or(destination);
-        let source = route
-            .source
-            .or_else(|| interface.source_for(destination, next_hop));
+        let source_for = || interface.source_for(destination, next_hop);
+        let source = wants_source.then(|| route.source.or_else(source_for));
         let stays_here = interface.config.resolution == Resolution::Loopback;
         Some(Hop {
             interface: route.interface,
             next_hop: (!stays_here).then_some(next_hop),
-            source,
+            source: source.flatten(),
         })
     }
 
@@ -110,7 +158,7 @@ impl Ip {
                 .neighbours
                 .known(now, n, path.neighbour_generation)
         {
-            return Gate::Open(InterfaceId(path.interface), hardware);
+            return Gate::Open(Station::new(InterfaceId(path.interface), hardware));
         }
         self.gate_anew(now, index, tuple)
     }
@@ -125,10 +173,10 @@ impl Ip {
         }
         let interface = InterfaceId(path.interface);
         let Some(n) = path.neighbour.checked_sub(1) else {
-            return Gate::Open(interface, ethernet::Address([0; 6]));
+            return Gate::Open(Station::new(interface, ethernet::Address([0; 6])));
         };
         if let Some(hardware) = self.resolve(now, n) {
-            return Gate::Open(interface, hardware);
+            return Gate::Open(Station::new(interface, hardware));
         }
         self.flows.wait_for(index, n, &mut self.link.neighbours);
         Gate::Waiting
@@ -148,6 +196,11 @@ impl Ip {
             self.link.counters.ip_out_no_routes += 1;
             return false;
         };
+        self.take_path(now, index, &hop)
+    }
+
+    /// Flow `index` goes by this hop, if its neighbour has a place.
+    pub(crate) fn take_path(&mut self, now: Instant, index: usize, hop: &Hop) -> bool {
         let mut neighbour = 0;
         let mut neighbour_generation = 0;
         if let Some(next_hop) = hop.next_hop {

@@ -13,6 +13,7 @@ use crate::egress::Egress;
 use crate::host::Host;
 use crate::ip::Ip;
 use crate::ip::arrival::Arrival;
+use crate::ip::path::Hop;
 use crate::link::interface::InterfaceId;
 use crate::link::output::ip_header_len;
 use crate::tables::{ConnectionRecord, Flags, Touched};
@@ -89,12 +90,17 @@ impl Tcp<'_> {
         });
         let Some(index) = opened else { return };
         host.on_syn(self.record(index).owner, headers_of(arrival));
-        let before = self.record(index).tcp.state();
-        let events = match verdict {
-            Verdict::Plain | Verdict::Grant => Events::TRANSMIT,
-            Verdict::Serve | Verdict::Renew => self.serve_at_once(ip, index, syn, host),
-        };
-        self.apply(ip, now, index, before, events, host);
+        match verdict {
+            // No timer runs yet, and nobody has to be told.
+            Verdict::Plain | Verdict::Grant => ip.flows.queue(index),
+            Verdict::Serve | Verdict::Renew => {
+                let before = self.record(index).tcp.state();
+                let events = self.serve_at_once(ip, index, syn, host);
+                self.apply(ip, now, index, before, events, host);
+            }
+        }
+        // The end of the handshake looks as its beginning did.
+        self.expect_more(ip, arrival, index);
     }
 
     /// RFC 7413 §4.2.2: the program gets the connection with the data of its SYN.
@@ -107,10 +113,11 @@ impl Tcp<'_> {
     ) -> Events {
         ip.link.counters.fast_open_passive += 1;
         self.listeners.fast_open(syn.listener).add();
-        self.receive(index, Touched::Row, host, |record, window| {
-            record.set(Flags::FAST_OPEN, true);
-            record.tcp.open_fast(syn.payload, window)
-        })
+        self.at_work(index)
+            .receive(Touched::Row, host, |record, window| {
+                record.set(Flags::FAST_OPEN, true);
+                record.tcp.open_fast(syn.payload, window)
+            })
     }
 
     /// Answers a SYN and remembers nothing of it (RFC 4987 §3.6).
@@ -221,7 +228,11 @@ impl Tcp<'_> {
             ip.link.counters.listen_drops += 1;
             return None;
         };
-        let mut config = self.connection_config(ip, tuple, timestamp_offset, &incoming.options);
+        let remote = tuple.remote();
+        let hop = ip.hop_to(remote, tuple.zone());
+        let mss = mss_by(ip, hop.as_ref(), remote);
+        let mut config = self.connection_config(ip, mss, timestamp_offset, &incoming.options);
+        config.default_mss = default_mss(remote);
         config.receive_capacity = incoming.receive_capacity;
         config.send_capacity = incoming.send_capacity;
         let fill = |record: &mut ConnectionRecord| {
@@ -236,23 +247,26 @@ impl Tcp<'_> {
         let index = self
             .insert(ip, *tuple, fill)
             .expect("invariant: a row was left");
+        if let Some(hop) = hop {
+            // The SYN-ACK goes the same way.
+            ip.take_path(now, at(index), &hop);
+        }
         ip.link.counters.tcp_passive_opens += 1;
         self.listeners.push(listener, Flags::HALF_OPEN, index);
         Some(index)
     }
 
-    /// What every connection between the ends of `tuple` begins with.
+    /// What every connection begins with.
     pub(crate) fn connection_config(
         &self,
         ip: &Ip,
-        tuple: &FourTuple,
+        mss: u16,
         timestamp_offset: u32,
         options: &SocketOptions,
     ) -> tcp::Config {
         let config = &ip.link.config;
         tcp::Config {
-            mss: receive_mss(ip, tuple.remote(), tuple.zone()),
-            default_mss: default_mss(tuple.remote()),
+            mss,
             receive_offer: config.receive_offer.min(self.window_ceiling),
             receive_buffer_max: config.receive_buffer_max,
             timestamp_offset,
@@ -269,9 +283,12 @@ impl Tcp<'_> {
 
 /// Largest payload that a packet of the interface towards `remote` carries.
 pub(crate) fn receive_mss(ip: &Ip, remote: IpAddr, zone: Option<InterfaceId>) -> u16 {
-    let interface = ip
-        .hop_to(remote, zone)
-        .map_or(InterfaceId(0), |hop| hop.interface);
+    mss_by(ip, ip.hop_to(remote, zone).as_ref(), remote)
+}
+
+/// [`receive_mss`] of who is found by this hop.
+fn mss_by(ip: &Ip, hop: Option<&Hop>, remote: IpAddr) -> u16 {
+    let interface = hop.map_or(InterfaceId(0), |hop| hop.interface);
     let headers = ip_header_len(remote) + 20;
     ip.link.interfaces.find(interface).map_or(536, |interface| {
         interface.mtu_for(remote.is_ipv6()) - headers
@@ -280,7 +297,8 @@ pub(crate) fn receive_mss(ip: &Ip, remote: IpAddr, zone: Option<InterfaceId>) ->
 
 /// What nobody can guess of a connection between these ends.
 pub(crate) fn secret_numbers(ip: &Ip, tuple: &FourTuple) -> SecretNumbers {
-    let (local, remote) = tuple.ends();
+    let local = (tuple.local(), tuple.local_port());
+    let remote = (tuple.remote(), tuple.remote_port());
     SecretNumbers::new(&ip.link.config.secret, local, remote)
 }
 
@@ -318,7 +336,7 @@ fn cookie_tuple(tuple: &FourTuple) -> CookieTuple {
 
 /// What a peer that names no MSS takes: the payload of the packets that every host of the family must
 /// (RFC 9293 §3.7.1).
-const fn default_mss(peer: IpAddr) -> u16 {
+pub(crate) const fn default_mss(peer: IpAddr) -> u16 {
     match peer {
         IpAddr::V4(_) => 536,
         IpAddr::V6(_) => 1_220,

@@ -9,10 +9,15 @@ use super::Tcp;
 use crate::containers::demux::FourTuple;
 use crate::containers::intrusive::{at, slot};
 use crate::containers::timers::Timer;
-use crate::host::{ConnectionView, Host};
+use crate::host::Host;
 use crate::ip::Ip;
 use crate::tables::{ConnectionRecord, Flags, Row as _, Touched};
 use tcp::{ConnectionError, Events, Instant, State};
+
+/// What says that events of a row may mean more than that bytes came or were acknowledged.
+pub(super) const UNUSUAL: Flags = Flags::HALF_OPEN
+    .union(Flags::FAST_OPEN)
+    .union(Flags::DETACHED);
 
 impl Tcp<'_> {
     /// Takes a row for a connection, if there is one, and lets it be found.
@@ -69,61 +74,18 @@ impl Tcp<'_> {
         events: Events,
         host: &mut dyn Host,
     ) {
-        if self.tell_usual(ip, index, events, host) {
-            return self.arm(ip, index);
-        }
-        self.apply_unusual(ip, now, index, before, events, host);
-    }
-
-    /// Queues connection `index` and tells of its events, if no more has happened than that bytes came or were
-    /// acknowledged. False: more has, and nobody was told.
-    #[inline(always)]
-    pub(crate) fn tell_usual(
-        &self,
-        ip: &mut Ip,
-        index: u32,
-        events: Events,
-        host: &mut dyn Host,
-    ) -> bool {
-        if events.contains(Events::TRANSMIT) {
-            self.queue(ip, index);
-        }
         let record = self.record(index);
-        let unusual = Flags::HALF_OPEN | Flags::FAST_OPEN | Flags::DETACHED;
-        let usual = Events::READABLE | Events::WRITABLE | Events::TRANSMIT;
-        if !usual.contains(events) || record.flags().intersects(unusual) {
-            return false;
-        }
-        if events.intersects(Events::READABLE | Events::WRITABLE) {
-            host.on_events(record.id(index), record.owner, events, &view(record));
-        }
-        true
-    }
-
-    /// Connection `index` may have something to send.
-    #[inline]
-    pub(crate) fn queue(&self, ip: &mut Ip, index: u32) {
-        if self.record(index).tcp.may_transmit() {
+        if events.contains(Events::TRANSMIT) && record.tcp.may_transmit() {
             ip.flows.queue(index);
         }
-    }
-
-    /// [`Self::apply`] of an established connection to which a plain segment came: of its timers only `timers` may run
-    /// earlier now.
-    #[inline]
-    pub(crate) fn apply_plain(
-        &mut self,
-        ip: &mut Ip,
-        now: Instant,
-        index: u32,
-        events: Events,
-        host: &mut dyn Host,
-        timers: impl FnOnce(&tcp::Connection) -> Instant,
-    ) {
-        if self.tell_usual(ip, index, events, host) {
-            return hasten(ip, index, timers(&self.record(index).tcp));
+        let usual = Events::READABLE | Events::WRITABLE | Events::TRANSMIT;
+        if !usual.contains(events) || record.flags().intersects(UNUSUAL) {
+            return self.apply_unusual(ip, now, index, before, events, host);
         }
-        self.apply_unusual(ip, now, index, State::Established, events, host);
+        if events.intersects(Events::READABLE | Events::WRITABLE) {
+            host.on_events(record.id(index), record.owner, events, &record.tcp);
+        }
+        self.arm(ip, index);
     }
 
     /// What [`Self::apply`] does where more has happened than that bytes came or were acknowledged.
@@ -141,7 +103,7 @@ impl Tcp<'_> {
         }
         if !(events - Events::TRANSMIT).is_empty() {
             let record = self.record(index);
-            host.on_events(record.id(index), record.owner, events, &view(record));
+            host.on_events(record.id(index), record.owner, events, &record.tcp);
             if self.record(index).has(Flags::FAST_OPEN) {
                 self.settle_fast_open(now, index);
             }
@@ -208,8 +170,13 @@ impl Tcp<'_> {
         } else if !flags.intersects(Flags::OWNED | Flags::READY) {
             self.orphans -= 1;
         }
-        self.mark(index, Flags::DETACHED | Flags::DRAINING, true);
         ip.link.timers.set(Timer::Connection(index), None);
+        let held = Flags::OWNED | Flags::READY;
+        if flags.intersects(held) && !self.record(index).tcp.may_transmit() {
+            self.mark(index, Flags::DETACHED, true);
+            return ip.forget_path(at(index));
+        }
+        self.mark(index, Flags::DETACHED | Flags::DRAINING, true);
         if ip.flows.is_waiting(at(index)) {
             ip.forget_path(at(index));
         }
@@ -324,22 +291,5 @@ pub(super) fn hasten(ip: &mut Ip, index: u32, wanted: Instant) {
     let timer = Timer::Connection(index);
     if wanted < ip.link.timers.deadline(timer) {
         ip.link.timers.move_to(timer, wanted);
-    }
-}
-
-/// What the host may know of a connection.
-#[inline]
-pub(crate) fn view(record: &ConnectionRecord) -> ConnectionView {
-    let tcp = &record.tcp;
-    ConnectionView {
-        state: tcp.state(),
-        readable_end: tcp.readable_end(),
-        acknowledged: tcp.acknowledged(),
-        consumed: tcp.consumed(),
-        written: tcp.written(),
-        fin: tcp.fin_received(),
-        urgent_end: tcp.urgent_end(),
-        error: tcp.error(),
-        ack_waits: tcp.ack_waits_for_reader(),
     }
 }

@@ -3,15 +3,16 @@
 
 use super::Tcp;
 use super::handshake::{NoCookie, Syn};
+use super::lifecycle::{UNUSUAL, hasten};
+use super::window::AtWork;
 use crate::containers::demux::FourTuple;
-use crate::containers::intrusive::at;
+use crate::containers::intrusive::{at, slot};
 use crate::egress::Egress;
 use crate::host::Host;
 use crate::ip::Ip;
 use crate::ip::arrival::Arrival;
 use crate::tables::{Flags, Touched};
-use core::net::IpAddr;
-use tcp::{Events, FastOpen, Instant, PlainArrival, ReceiveWindow, State, UndoPart};
+use tcp::{Events, FastOpen, Instant, PlainArrival, State, UndoPart};
 use wire::ecn::Ecn;
 use wire::ipv4::Protocol;
 use wire::tcp::{Flags as TcpFlags, Header, Plain};
@@ -25,6 +26,56 @@ pub(crate) struct Segment<'a> {
     pub(crate) mark: Ecn,
 }
 
+/// Reads a segment whose checksum `is_right`.
+pub(crate) fn parse_tcp<'p>(
+    ip: &mut Ip,
+    segment: &'p [u8],
+    is_right: impl FnOnce(&[u8]) -> bool,
+) -> Option<(Header, &'p [u8])> {
+    ip.link.counters.tcp_in_segs += 1;
+    if !is_right(segment) {
+        ip.link.counters.tcp_in_csum_errors += 1;
+        ip.link.counters.tcp_in_errs += 1;
+        return None;
+    }
+    let parsed = Header::parse(segment).ok();
+    if parsed.is_none() {
+        ip.link.counters.tcp_in_errs += 1;
+    }
+    parsed
+}
+
+impl AtWork<'_, '_> {
+    /// Takes in a plain segment that acknowledges more, up to `ack`.
+    #[inline(never)]
+    fn take_plain_ack(
+        mut self,
+        ip: &mut Ip,
+        now: Instant,
+        (plain, payload): (&Plain, &[u8]),
+        ack: u64,
+        host: &mut dyn Host,
+    ) {
+        let events = self.receive(Touched::Row, host, |record, window| {
+            record.tcp.take_plain_ack(now, plain, payload, ack, window)
+        });
+        let (index, tcp) = (self.index, &self.row.tcp);
+        ip.confirm_path(now, at(index));
+        if tcp.may_transmit() {
+            ip.flows.queue(index);
+        }
+        hasten(ip, index, tcp.flight_deadline().min(tcp.ack_deadline()));
+        self.tell(events, host);
+    }
+
+    /// Tells the owner that bytes came or were acknowledged.
+    #[inline(always)]
+    fn tell(self, events: Events, host: &mut dyn Host) {
+        let row = self.row;
+        host.on_events(row.id(self.index), row.owner, events, &row.tcp);
+    }
+}
+
 impl Tcp<'_> {
     pub(crate) fn handle_tcp(
         &mut self,
@@ -34,14 +85,16 @@ impl Tcp<'_> {
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
-        let (source, destination) = (arrival.source, arrival.destination);
         if arrival.is_to_group() {
             ip.link.counters.tcp_in_segs += 1;
             return; // RFC 9293 §3.9.2.3: a connection has two ends.
         }
-        let ends = (source, destination);
-        let parsed = self.parse_tcp(ip, ends, arrival.payload, arrival.must_verify());
-        let Some((header, payload)) = parsed else {
+        let is_right = |segment: &[u8]| {
+            let verify = wire::checksum::verify;
+            !arrival.must_verify()
+                || verify(arrival.source, arrival.destination, Protocol::TCP, segment)
+        };
+        let Some((header, payload)) = parse_tcp(ip, arrival.payload, is_right) else {
             return;
         };
         let segment = Segment {
@@ -50,15 +103,15 @@ impl Tcp<'_> {
             mark: Ecn::from_tos(arrival.dscp_ecn),
         };
         let tuple = FourTuple::new(
-            destination,
+            arrival.destination,
             header.destination_port,
-            source,
+            arrival.source,
             header.source_port,
         )
         .on_link(arrival.link_of(&ip.link.interfaces));
         let mut iss_at_least = None;
         if let Some(found) = self.demux.find(&tuple) {
-            let connections = crate::containers::intrusive::slot(self.connections.len());
+            let connections = slot(self.connections.len());
             let Some(w) = found.checked_sub(connections) else {
                 self.handle_in_connection(ip, now, found, &segment, host);
                 self.expect_more(ip, arrival, found);
@@ -104,36 +157,15 @@ impl Tcp<'_> {
         }
     }
 
-    /// Verifies, if that is still to be done, and reads a segment from `ends.0` to `ends.1`.
-    pub(crate) fn parse_tcp<'p>(
-        &mut self,
-        ip: &mut Ip,
-        ends: (IpAddr, IpAddr),
-        segment: &'p [u8],
-        must_verify: bool,
-    ) -> Option<(Header, &'p [u8])> {
-        ip.link.counters.tcp_in_segs += 1;
-        if must_verify && !wire::checksum::verify(ends.0, ends.1, Protocol::TCP, segment) {
-            ip.link.counters.tcp_in_csum_errors += 1;
-            ip.link.counters.tcp_in_errs += 1;
-            return None;
-        }
-        let parsed = Header::parse(segment).ok();
-        if parsed.is_none() {
-            ip.link.counters.tcp_in_errs += 1;
-        }
-        parsed
-    }
-
     /// Segments like this one, which went to connection `index`, go there by the short way.
-    fn expect_more(&mut self, ip: &mut Ip, arrival: &Arrival<'_>, index: u32) {
+    pub(super) fn expect_more(&mut self, ip: &Ip, arrival: &Arrival<'_>, index: u32) {
         let record = self.record(index);
-        if let Some(key) = &arrival.key
-            && record.has(Flags::USED)
-            && !record.has(Flags::DETACHED)
-        {
+        if record.has(Flags::USED) && !record.has(Flags::DETACHED) {
             let generation = ip.link.interfaces.generation();
-            self.demux.predictions.learn(key, generation, index);
+            let interface = arrival.interface;
+            self.demux
+                .predictions
+                .learn(interface, arrival.frame, generation, index);
         }
     }
 
@@ -151,7 +183,7 @@ impl Tcp<'_> {
             payload,
             mark,
         } = *segment;
-        let record = self.record(index);
+        let record = &self.connections[at(index)];
         let before = record.tcp.state();
         // As Linux: the last ACK of a handshake waits outside while the accept queue is full.
         if record.has(Flags::HALF_OPEN)
@@ -163,11 +195,18 @@ impl Tcp<'_> {
             return;
         }
         if header.flags.contains(TcpFlags::URG) {
-            host.on_urgent(self.record(index).owner);
+            host.on_urgent(record.owner);
         }
-        let events = self.take_in(ip, now, index, host, |tcp, window| {
+        let acknowledged = record.tcp.acknowledged();
+        let mut work = self.at_work(index);
+        let events = work.receive(Touched::Row, host, |record, window| {
+            let tcp = &mut record.tcp;
             tcp.handle_marked_segment(now, mark, header, payload, window)
         });
+        if work.row.tcp.acknowledged() > acknowledged {
+            // Its path is good.
+            ip.confirm_path(now, at(index));
+        }
         if before == State::SynSent
             && events.contains(Events::ESTABLISHED)
             && self.record(index).tcp.fast_open() != FastOpen::Off
@@ -178,6 +217,7 @@ impl Tcp<'_> {
     }
 
     /// A segment for connection `index`: its header, which is plain, and its payload.
+    #[inline(always)]
     pub(crate) fn handle_plain(
         &mut self,
         ip: &mut Ip,
@@ -187,58 +227,48 @@ impl Tcp<'_> {
         (plain, payload): (&Plain, &[u8]),
         host: &mut dyn Host,
     ) {
-        let record = self.record(index);
-        if record.has(Flags::HALF_OPEN) {
-            let segment = Segment {
-                header: &plain.header(),
-                payload,
-                mark,
-            };
-            return self.handle_in_connection(ip, now, index, &segment, host);
+        let mut work = self.at_work(index);
+        if work.row.flags().intersects(UNUSUAL) {
+            return self.handle_plain_long(ip, now, index, mark, (plain, payload), host);
         }
-        let before = record.tcp.state();
-        let events = match record.tcp.judge_plain(plain, payload.len()) {
+        match work.row.tcp.judge_plain(plain, payload.len()) {
             PlainArrival::Data => {
                 let touched = Touched::Part(UndoPart::Data);
-                let events = self.receive(index, touched, host, |record, window| {
+                let events = work.receive(touched, host, |record, window| {
                     record.tcp.take_plain_data(now, plain, payload, window)
                 });
-                let timers = tcp::Connection::ack_deadline;
-                return self.apply_plain(ip, now, index, events, host, timers);
+                // An ACK is due at once, or a timer runs for it.
+                if events.contains(Events::TRANSMIT) {
+                    ip.flows.queue(index);
+                } else {
+                    hasten(ip, index, work.row.tcp.ack_deadline());
+                }
+                work.tell(events, host);
             }
-            PlainArrival::Ack(ack) => {
-                let events = self.receive(index, Touched::Row, host, |record, window| {
-                    record.tcp.take_plain_ack(now, plain, payload, ack, window)
-                });
-                ip.confirm_path(now, at(index));
-                let timers = |tcp: &tcp::Connection| tcp.flight_deadline().min(tcp.ack_deadline());
-                return self.apply_plain(ip, now, index, events, host, timers);
+            PlainArrival::Ack(ack) => work.take_plain_ack(ip, now, (plain, payload), ack, host),
+            PlainArrival::GoesLong => {
+                self.handle_plain_long(ip, now, index, mark, (plain, payload), host);
             }
-            PlainArrival::GoesLong => self.take_in(ip, now, index, host, |tcp, window| {
-                tcp.handle_marked_segment(now, mark, &plain.header(), payload, window)
-            }),
-        };
-        self.apply(ip, now, index, before, events, host);
+        }
     }
 
-    /// Lets connection `index` take a segment in; where that acknowledges something, its path is good.
-    #[inline]
-    fn take_in(
+    /// [`Self::handle_plain`] of one that says more than a short way can take.
+    #[inline(never)]
+    fn handle_plain_long(
         &mut self,
         ip: &mut Ip,
         now: Instant,
         index: u32,
+        mark: Ecn,
+        (plain, payload): (&Plain, &[u8]),
         host: &mut dyn Host,
-        act: impl FnOnce(&mut tcp::Connection, &mut dyn ReceiveWindow) -> Events,
-    ) -> Events {
-        let acknowledged = self.record(index).tcp.acknowledged();
-        let events = self.receive(index, Touched::Row, host, |record, window| {
-            act(&mut record.tcp, window)
-        });
-        if self.record(index).tcp.acknowledged() > acknowledged {
-            ip.confirm_path(now, at(index));
-        }
-        events
+    ) {
+        let segment = Segment {
+            header: &plain.header(),
+            payload,
+            mark,
+        };
+        self.handle_in_connection(ip, now, index, &segment, host);
     }
 
     /// Whether a listener, a connection or its TIME-WAIT has the local TCP port.

@@ -13,12 +13,11 @@ use crate::containers::intrusive::at;
 use crate::egress::{Busy, Egress, Payload};
 use crate::host::Host;
 use crate::ip::Ip;
-use crate::ip::path::Gate;
+use crate::ip::path::{Gate, Station};
 use crate::link::interface::InterfaceId;
 use crate::link::output::{Envelope, PACKET_MAX, ip_header_len, packet_max, segments};
 use crate::tables::{ConnectionRecord, Flags};
 use tcp::{Instant, Transmit, TransmitLimits};
-use wire::ethernet;
 
 /// Segments of one turn.
 const QUANTUM: usize = 4;
@@ -105,14 +104,11 @@ impl Tcp<'_> {
         {
             return Ok(());
         }
-        if let Gate::Open(interface, hardware) =
-            ip.gate(now, at(index), &self.connections[at(index)].tuple)
-        {
-            let envelope = envelope(self.record(index), interface, hardware);
+        if let Gate::Open(station) = ip.gate(now, at(index), &self.connections[at(index)].tuple) {
             let mut left = refused.transmit;
             loop {
                 let (first, rest) = left.cut(refused.piece);
-                let done = self.send_from(ip, now, index, &envelope, &first, egress);
+                let done = self.send_from(ip, now, index, station, &first, egress);
                 if done.is_err() {
                     self.refused = Some(Refused {
                         transmit: left,
@@ -141,6 +137,19 @@ impl Tcp<'_> {
         if self.sends_plainly(index) {
             return self.take_plain_turn(ip, now, index, quantum, sent, egress);
         }
+        self.take_long_turn(ip, now, index, quantum, sent, egress)
+    }
+
+    #[inline(never)]
+    fn take_long_turn(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        index: u32,
+        quantum: usize,
+        sent: &mut usize,
+        egress: &mut dyn Egress,
+    ) -> Turn {
         let turn = self.transmit(ip, now, index, quantum, sent, egress);
         self.arm(ip, index);
         turn
@@ -165,7 +174,7 @@ impl Tcp<'_> {
             ip.gate(now, at(index), &self.connections[at(index)].tuple)
         };
         let open = match gate {
-            Gate::Open(interface, hardware) => Some((interface, hardware)),
+            Gate::Open(station) => Some(station),
             Gate::Lost => None,
             Gate::Waiting => return Turn::Over,
         };
@@ -193,7 +202,7 @@ impl Tcp<'_> {
         &mut self,
         ip: &mut Ip,
         now: Instant,
-        (index, open): (u32, Option<(InterfaceId, ethernet::Address)>),
+        (index, open): (u32, Option<Station>),
         quantum: usize,
         sent: &mut usize,
         egress: &mut dyn Egress,
@@ -204,20 +213,21 @@ impl Tcp<'_> {
                 return Turn::Over;
             }
             let limits = limits.get_or_insert_with(|| {
-                let interface = open.map(|(interface, _)| interface);
+                let interface = open.map(Station::interface);
                 self.limits(ip, now, index, interface, egress)
             });
-            let transmit = self.fly(index, |record, blocks| {
-                record.tcp.poll_transmit(now, limits, blocks)
+            // It is large, and handed back it would be copied.
+            let mut transmit = None;
+            self.fly(index, |record, blocks| {
+                transmit = record.tcp.poll_transmit(now, limits, blocks);
             });
-            let Some(transmit) = transmit else {
+            let Some(transmit) = &transmit else {
                 return Turn::Over;
             };
-            if let Some((interface, hardware)) = open {
-                let envelope = envelope(self.record(index), interface, hardware);
-                let done = self.send_from(ip, now, index, &envelope, &transmit, egress);
+            if let Some(station) = open {
+                let done = self.send_from(ip, now, index, station, transmit, egress);
                 if let Err(Busy) = done {
-                    return self.refuse(index, transmit, transmit.len);
+                    return self.refuse(index, *transmit, transmit.len);
                 }
             } else {
                 ip.link.counters.ip_out_discards += 1;
@@ -269,6 +279,7 @@ impl Tcp<'_> {
     }
 
     /// A connection has nothing more to send now. One that is detached has no other purpose.
+    #[inline(never)]
     fn end_of_sending(
         &mut self,
         ip: &mut Ip,
@@ -303,7 +314,7 @@ impl Tcp<'_> {
         ip: &mut Ip,
         now: Instant,
         index: u32,
-        envelope: &Envelope,
+        station: Station,
         transmit: &Transmit,
         egress: &mut dyn Egress,
     ) -> Result<(), Busy> {
@@ -315,21 +326,19 @@ impl Tcp<'_> {
             transmit
         };
         let record = &mut self.connections[at(index)];
-        let envelope = &Envelope {
-            tos: transmit.ecn.in_tos(envelope.tos),
-            identification: record.identification,
-            ..*envelope
-        };
-        let header = wire::tcp::Header {
-            source_port: record.tuple.local_port(),
-            destination_port: record.tuple.remote_port(),
-            ..transmit.header
-        };
+        let mut envelope = envelope(record, station);
+        envelope.tos = transmit.ecn.in_tos(envelope.tos);
+        let [a, b] = record.tuple.local_port().to_be_bytes();
+        let [c, d] = record.tuple.remote_port().to_be_bytes();
         let (len, segment_size) = (transmit.len, transmit.segment_size);
         let payload = payload_of(record, index, transmit.offset, len);
-        let emit = |out: &mut [u8]| header.emit(out);
+        let emit = |out: &mut [u8]| {
+            let header_len = transmit.header.emit(out);
+            out[..4].copy_from_slice(&[a, b, c, d]);
+            header_len
+        };
         ip.link
-            .send_tcp(envelope, emit, payload, len, segment_size, egress)?;
+            .send_tcp(&envelope, emit, payload, len, segment_size, egress)?;
         note_packets(record, segments(len, segment_size));
         Ok(())
     }
@@ -363,14 +372,10 @@ fn payload_of(record: &ConnectionRecord, index: u32, offset: u64, len: u32) -> P
 }
 
 /// Where a connection's packets go and what their IP headers say.
-fn envelope(
-    record: &ConnectionRecord,
-    interface: InterfaceId,
-    hardware: ethernet::Address,
-) -> Envelope {
+fn envelope(record: &ConnectionRecord, station: Station) -> Envelope {
     Envelope {
-        interface,
-        hardware,
+        interface: station.interface(),
+        hardware: station.hardware(),
         source: record.tuple.local(),
         destination: record.tuple.remote(),
         ttl: record.ttl,

@@ -4,7 +4,7 @@ use super::Tcp;
 use super::pools::Pool;
 use crate::containers::intrusive::at;
 use crate::host::Host;
-use crate::tables::{ConnectionRecord, FlightBlock, RangeBlock, Row as _, Touched};
+use crate::tables::{ConnectionRecord, FlightBlock, RangeBlock, Row as _, Touched, UndoRow};
 use tcp::{FlightPool, RangeSlot, ReceiveWindow};
 
 /// One owner's receive window, and the blocks, as a connection sees them.
@@ -37,31 +37,54 @@ impl ReceiveWindow for OwnedWindow<'_, '_> {
     }
 }
 
-impl Tcp<'_> {
-    /// Lets connection `index` receive: `act` gets its row, of which it may touch what is named, and the window of its
+/// A connection's row, and what it may borrow.
+pub(super) struct AtWork<'s, 'm> {
+    pub(super) index: u32,
+    pub(super) row: &'s mut ConnectionRecord,
+    undo: &'s mut Option<&'m mut UndoRow>,
+    ranges: &'s mut Pool<'m, RangeBlock>,
+    flights: &'s mut Pool<'m, FlightBlock>,
+}
+
+impl AtWork<'_, '_> {
+    /// Lets the connection receive: `act` gets its row, of which it may touch what is named, and the window of its
     /// owner.
-    #[inline]
-    pub(crate) fn receive<R>(
+    #[inline(always)]
+    pub(super) fn receive<R>(
         &mut self,
-        index: u32,
         touched: Touched,
         host: &mut dyn Host,
         act: impl FnOnce(&mut ConnectionRecord, &mut dyn ReceiveWindow) -> R,
     ) -> R {
-        self.keep(index, touched);
-        let row = &mut self.connections[at(index)];
+        if let Some(undo) = self.undo {
+            undo.keep(self.index, touched, self.row);
+        }
         let mut window = OwnedWindow {
             host,
-            owner: row.owner,
-            ranges: &mut self.ranges,
-            flights: &mut self.flights,
+            owner: self.row.owner,
+            ranges: self.ranges,
+            flights: self.flights,
         };
         #[cfg(test)]
-        let before = *row;
-        let result = row.change(|record| act(record, &mut window));
+        let before = *self.row;
+        let result = self.row.change(|record| act(record, &mut window));
         #[cfg(test)]
-        row.touched_alone(touched, &before);
+        self.row.touched_alone(touched, &before);
         result
+    }
+}
+
+impl<'m> Tcp<'m> {
+    /// The row of connection `index`, to be worked on.
+    #[inline(always)]
+    pub(super) fn at_work(&mut self, index: u32) -> AtWork<'_, 'm> {
+        AtWork {
+            index,
+            row: &mut self.connections[at(index)],
+            undo: &mut self.undo,
+            ranges: &mut self.ranges,
+            flights: &mut self.flights,
+        }
     }
 
     /// Lets connection `index` do what concerns its flight: `act` gets its row and the blocks for it.

@@ -69,7 +69,7 @@ impl Host for TestHost {
         connection: ConnectionId,
         owner: u64,
         events: Events,
-        view: &ConnectionView,
+        tcp: &::tcp::Connection,
     ) {
         let mut programs = self.0.borrow_mut();
         let socket = programs
@@ -79,7 +79,7 @@ impl Host for TestHost {
         assert_eq!(socket.released, 0, "events after the release");
         socket.connection = connection;
         socket.events |= events;
-        socket.view = Some(*view);
+        socket.view = Some(tcp.into());
     }
 
     fn on_incoming(&mut self, _: ListenerId, _: u64, _: SocketAddr) -> Option<Incoming> {

@@ -24,9 +24,9 @@ impl Host for Counting {
         self.bytes += data.len();
     }
 
-    fn on_events(&mut self, _: ConnectionId, _: u64, _: Events, view: &ConnectionView) {
+    fn on_events(&mut self, _: ConnectionId, _: u64, _: Events, tcp: &::tcp::Connection) {
         self.events += 1;
-        self.errors.extend(view.error);
+        self.errors.extend(tcp.error());
     }
 
     fn on_incoming(&mut self, _: ListenerId, _: u64, _: std::net::SocketAddr) -> Option<Incoming> {

@@ -218,7 +218,7 @@ impl Udp<'_> {
             });
         }
         let hop = ip
-            .hop_to(destination, interface)
+            .hop_and_source(destination, interface)
             .ok_or(Error::NetworkUnreachable)?;
         let own = hop.next_hop.is_none().then_some(destination);
         let link = interface.or(own.and_then(|own| ip.link.interfaces.owner_of(own)));

@@ -1,11 +1,8 @@
 //! Initial sequence numbers (RFC 6528 §3): a 4 µs clock plus a keyed hash of the four-tuple.
 
 use crate::{seq::SeqNumber, time::Instant};
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use siphasher::sip::SipHasher24;
-
-/// A purpose, two addresses, two ports.
-const HASHED_MAX: usize = 9 + 2 * (16 + 2);
 
 /// The initial sequence number of a connection from `local` to `remote` opened at `now`.
 ///
@@ -17,12 +14,17 @@ pub fn initial_sequence(
     remote: SocketAddr,
     now: Instant,
 ) -> SeqNumber {
-    SecretNumbers::new(secret, local, remote).initial_sequence(now)
+    between(secret, local, remote).initial_sequence(now)
 }
 
 /// The offset of a connection's timestamp clock, from the other half of the same hash (RFC 7323 §5.4).
 pub fn timestamp_offset(secret: &[u8; 16], local: SocketAddr, remote: SocketAddr) -> u32 {
-    SecretNumbers::new(secret, local, remote).timestamp_offset
+    between(secret, local, remote).timestamp_offset
+}
+
+fn between(secret: &[u8; 16], local: SocketAddr, remote: SocketAddr) -> SecretNumbers {
+    let end = |end: SocketAddr| (end.ip(), end.port());
+    SecretNumbers::new(secret, end(local), end(remote))
 }
 
 /// What nobody can guess of a connection between two ends. Both halves of one keyed hash: who learns one knows nothing of
@@ -37,8 +39,16 @@ pub struct SecretNumbers {
 
 impl SecretNumbers {
     /// Those of a connection from `local` to `remote`, with [`initial_sequence`]'s secret.
-    pub fn new(secret: &[u8; 16], local: SocketAddr, remote: SocketAddr) -> Self {
-        let [a, b, c, d, e, f, g, h] = keyed_hash(secret, b"isn", local, remote).to_le_bytes();
+    pub fn new(secret: &[u8; 16], local: (IpAddr, u16), remote: (IpAddr, u16)) -> Self {
+        let ports = (local.1.to_ne_bytes(), remote.1.to_ne_bytes());
+        let hasher = SipHasher24::new_with_key(secret);
+        let hash = match (local.0, remote.0) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                hasher.hash(&hashed::<4, 15>(local.octets(), remote.octets(), ports))
+            }
+            (local, remote) => hasher.hash(&hashed::<16, 39>(wide(local), wide(remote), ports)),
+        };
+        let [a, b, c, d, e, f, g, h] = hash.to_le_bytes();
         Self {
             sequence_offset: u32::from_le_bytes([a, b, c, d]),
             timestamp_offset: u32::from_le_bytes([e, f, g, h]),
@@ -53,22 +63,27 @@ impl SecretNumbers {
     }
 }
 
-fn keyed_hash(secret: &[u8; 16], purpose: &[u8], local: SocketAddr, remote: SocketAddr) -> u64 {
-    let mut bytes = [0; HASHED_MAX];
-    let mut len = 0;
-    let mut add = |part: &[u8]| {
-        bytes[len..len + part.len()].copy_from_slice(part);
-        len += part.len();
-    };
-    add(purpose);
-    for address in [local, remote] {
-        match address {
-            SocketAddr::V4(v4) => add(&v4.ip().octets()),
-            SocketAddr::V6(v6) => add(&v6.ip().octets()),
-        }
-        add(&address.port().to_ne_bytes());
+/// What is hashed, of `LEN` bytes: a purpose, and both ends with addresses of `N`.
+#[inline]
+fn hashed<const N: usize, const LEN: usize>(
+    local: [u8; N],
+    remote: [u8; N],
+    ports: ([u8; 2], [u8; 2]),
+) -> [u8; LEN] {
+    let mut bytes = [0; LEN];
+    bytes[..3].copy_from_slice(b"isn");
+    bytes[3..3 + N].copy_from_slice(&local);
+    bytes[3 + N..5 + N].copy_from_slice(&ports.0);
+    bytes[5 + N..5 + 2 * N].copy_from_slice(&remote);
+    bytes[5 + 2 * N..].copy_from_slice(&ports.1);
+    bytes
+}
+
+fn wide(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
     }
-    SipHasher24::new_with_key(secret).hash(&bytes[..len])
 }
 
 #[cfg(test)]

@@ -31,26 +31,21 @@ pub(crate) struct Autotune {
     consumed: u32,
 }
 
-impl Autotune {
-    /// A connection's first offer.
-    pub fn offering(bytes: u32) -> Self {
-        Self {
-            offered: bytes,
-            ..Self::new_zeroed()
-        }
-    }
-}
-
 impl Connection {
     /// The program has consumed; no offer is raised above `ceiling`.
+    #[inline]
     pub(crate) fn tune_receive_window(&mut self, now: Instant, ceiling: u32) {
-        let round_trip = self.receive_round_trip();
-        let rcv = &mut self.rcv;
         let now_us = low(now.as_us());
-        let elapsed = now_us.wrapping_sub(rcv.tuning.began);
-        if u64::from(elapsed) < round_trip.as_us() {
+        let elapsed = now_us.wrapping_sub(self.rcv.tuning.began);
+        if u64::from(elapsed) < self.receive_round_trip_us() {
             return;
         }
+        self.end_tuning_round(now_us, ceiling);
+    }
+
+    #[cold]
+    fn end_tuning_round(&mut self, now_us: u32, ceiling: u32) {
+        let rcv = &mut self.rcv;
         let taken = low(rcv.consumed).wrapping_sub(rcv.tuning.consumed);
         (rcv.tuning.began, rcv.tuning.consumed) = (now_us, low(rcv.consumed));
         if taken <= rcv.tuning.taken {
@@ -65,16 +60,18 @@ impl Connection {
     /// How long it takes until the peer acts on what we tell it. Who only receives measured that in the
     /// handshake, and the path may have become slower since: what the last segment echoed says more
     /// (RFC 7323 §4.1), if less exactly, by a tick of the clock and the time in which the peer was silent.
-    fn receive_round_trip(&self) -> Duration {
-        let measured = self.rtt.srtt();
+    #[inline]
+    fn receive_round_trip_us(&self) -> u64 {
+        let measured_us = self.rtt.srtt_us();
         if !self.rcv.timestamps {
-            return measured.unwrap_or(INITIAL_RTO);
+            return measured_us.unwrap_or(INITIAL_RTO.as_us());
         }
         let clock = self.timestamp_clock(self.timers.last_received);
         let elapsed_ms = u64::from(clock.wrapping_sub(self.rcv.ts_echo));
         let echoed_us = (elapsed_ms * 1_000).saturating_sub(CLOCK_TICK.as_us());
-        let echoed = Duration::from_us(echoed_us).min(LONGEST_ROUND);
-        measured.map_or(echoed, |measured| measured.max(echoed))
+        echoed_us
+            .min(LONGEST_ROUND.as_us())
+            .max(measured_us.unwrap_or(0))
     }
 }
 

@@ -23,18 +23,26 @@ impl Connection {
     /// What a segment with a plain header and `len` bytes brings.
     #[inline]
     pub fn judge_plain(&self, plain: &Plain, len: usize) -> PlainArrival {
-        if self.is_next_in_order(plain, len)
-            && let Some(ack) = self.snd.space.position(plain.ack, self.snd.una)
-        {
-            if ack == self.snd.una && len > 0 && self.is_same_window(plain) {
-                return PlainArrival::Data;
-            }
-            let is_news = ack > self.snd.una && ack <= self.snd.max;
-            if is_news && self.is_calm() && !self.more_follows {
-                return PlainArrival::Ack(ack);
-            }
+        if !self.is_next_in_order(plain, len) {
+            return PlainArrival::GoesLong;
         }
-        PlainArrival::GoesLong
+        if plain.ack == self.snd.space.wire(self.snd.una) {
+            return match len > 0 && self.is_same_window(plain) {
+                true => PlainArrival::Data,
+                false => PlainArrival::GoesLong,
+            };
+        }
+        match self.snd.space.position(plain.ack, self.snd.una) {
+            Some(ack)
+                if ack > self.snd.una
+                    && ack <= self.snd.max
+                    && self.is_calm()
+                    && !self.more_follows =>
+            {
+                PlainArrival::Ack(ack)
+            }
+            _ => PlainArrival::GoesLong,
+        }
     }
 
     /// Takes in a segment that is [`PlainArrival::Data`].
@@ -62,7 +70,8 @@ impl Connection {
         window: &mut dyn ReceiveWindow,
     ) -> Events {
         self.note_arrival(now, plain, payload.len());
-        let events = self.handle_calm_ack(now, plain, ack, window.flights());
+        let events =
+            self.handle_calm_ack(now, plain.window, plain.timestamps, ack, window.flights());
         if payload.is_empty() {
             return events;
         }
@@ -126,7 +135,7 @@ impl Connection {
         let start = self.rcv.nxt;
         window.write(start - 1, payload);
         let end = start + u64::try_from(payload.len()).unwrap_or(0);
-        let events = self.take_in_order(now, end, payload.len(), window);
+        let events = self.take_beside_holes(now, end, payload.len(), false, window);
         if !self.rcv.ack_now {
             self.rcv.note_pushed(payload.len(), plain.is_pushed);
         }

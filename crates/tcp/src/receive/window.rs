@@ -3,17 +3,17 @@
 use crate::connection::Connection;
 
 impl Connection {
+    #[inline]
     pub(crate) fn receive_capacity(&self) -> u64 {
         // What the program has set is not tuned.
         let offered = match self.options.receive_limit {
             0 => self.rcv.tuning.offered,
             limit => limit,
         };
-        let limits = [offered, self.options.window_clamp];
-        let capacity = limits
-            .into_iter()
-            .filter(|limit| *limit > 0)
-            .fold(self.rcv.capacity, u32::min);
+        // Where 0 is no limit, it is the highest number of those that are one less.
+        let less_one = |limit: u32| limit.wrapping_sub(1);
+        let limit = less_one(offered).min(less_one(self.options.window_clamp));
+        let capacity = limit.saturating_add(1).min(self.rcv.capacity);
         // RFC 7323 §2.2: sixteen bits and the shift express no more.
         u64::from(capacity).min(u64::from(u16::MAX) << self.rcv.window_shift)
     }
@@ -70,6 +70,7 @@ impl Connection {
     }
 
     /// Whether consuming has opened the window so far that the peer should hear of it now.
+    #[inline]
     pub(crate) fn window_update_due(&mut self) -> bool {
         if !self.state.can_receive() || self.rcv.nxt == 0 {
             return false;
@@ -87,6 +88,7 @@ impl Connection {
 
     /// Whether the program has read all of a message that it does not seem to answer: whoever sends small messages
     /// (RFC 9293 §3.7.4, Nagle) waits for the ACK then (Linux `tcp_cleanup_rbuf`).
+    #[inline]
     pub(crate) fn ack_due_when_drained(&mut self) -> bool {
         let due = self.ack_waits_for_reader() && self.is_drained();
         self.rcv.ack_now |= due;

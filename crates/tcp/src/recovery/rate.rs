@@ -110,8 +110,11 @@ impl Rate {
             self.delivered_us = self.first_sent_us;
         }
         let spacing = u64::from(flight.cwnd) / SNAPSHOTS as u64;
-        let is_only = self.snapshots.iter().all(|one| one.in_flight == 0);
-        if !is_only && end < self.sampled_end + spacing {
+        let taken = self
+            .snapshots
+            .iter()
+            .fold(0, |all, one| all | one.in_flight);
+        if taken != 0 && end < self.sampled_end + spacing {
             return;
         }
         let Some(free) = self.snapshots.iter_mut().find(|one| one.in_flight == 0) else {

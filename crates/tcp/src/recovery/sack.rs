@@ -165,6 +165,7 @@ impl Connection {
 
     /// RFC 6298 §3: what was sent once gives a sample; RFC 7323 §4.1: what was sent again only by the
     /// peer's echo, and only when SND.UNA moves.
+    #[inline(always)]
     fn measure_round_trip(&mut self, now: Instant, feedback: &Feedback, latest: &Latest, ack: u64) {
         let acked = latest.acked.filter(|_| !feedback.resent_acked);
         let sample = if let Some(first) = acked.max(latest.sacked) {

@@ -30,18 +30,17 @@ pub struct PlainTransmit {
 }
 
 impl PlainTransmit {
-    /// Header and payload length of what is handed to the device first.
-    #[inline]
-    pub fn first_piece(&self) -> (Plain, u32) {
+    /// Payload length of what is handed to the device first, and whether it has PSH.
+    #[inline(always)]
+    pub fn first_piece(&self) -> (u32, bool) {
         let len = self.len.min(self.piece);
-        let mut header = self.header;
-        header.is_pushed &= len == self.len;
-        (header, len)
+        (len, self.header.is_pushed & (len == self.len))
     }
 
-    /// `len` bytes have left; whether there are more.
-    #[inline]
-    pub fn advance(&mut self, len: u32) -> bool {
+    /// The first piece has left; whether there are more.
+    #[inline(always)]
+    pub fn advance(&mut self) -> bool {
+        let len = self.len.min(self.piece);
         self.header.seq = self.header.seq.wrapping_add(len);
         self.offset += u64::from(len);
         self.len -= len;
@@ -74,7 +73,7 @@ impl Connection {
         segments_max: usize,
         pool: &mut dyn FlightPool,
     ) -> Option<PlainTransmit> {
-        let segment = self.segment_room(now, limits);
+        let segment = self.plain_segment_room(limits);
         let by_device = u64::from(limits.max_payload) >= 2 * segment;
         let mut limits = *limits;
         // Without SACK the pipe is estimated anew for each segment.
@@ -131,18 +130,22 @@ impl Connection {
     #[inline]
     pub fn sends_plainly(&self) -> bool {
         let Self { snd, rcv, .. } = self;
+        // One sum and no branches: nearly always all of it is asked.
+        let owes = self.reset_owed
+            | self.reset_reply_owed
+            | self.probe.owed
+            | snd.probe_owed
+            | snd.fin_requested
+            | self.ecn.in_use().0;
+        let counts = u64::from(u8::from(owes) | snd.records | rcv.duplicate_acks_owed)
+            | u64::from(rcv.since_due)
+            | snd.sent.lost()
+            | snd.urgent;
         self.state == State::Established
             && self.recovery.phase == Phase::Open
-            && snd.sent.lost() == 0
+            && counts == 0
             && self.search.is_off()
-            && !(self.reset_owed || self.reset_reply_owed)
-            && !(self.probe.owed || snd.probe_owed || snd.fin_requested)
-            && snd.urgent == 0
-            && snd.records == 0
             && !rcv.has_blocks()
-            && rcv.since_due == 0
-            && rcv.duplicate_acks_owed == 0
-            && !self.ecn.in_use().0
             && self.is_unpaced()
     }
 

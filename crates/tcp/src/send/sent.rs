@@ -103,10 +103,16 @@ impl Sent {
         self.extent.sacked > 0 && self.table(pool).is_renounced()
     }
 
+    /// Whether the runs are here, with room for more.
+    #[inline]
+    pub fn is_here(&self) -> bool {
+        self.block == 0 && usize::try_from(self.extent.len).is_ok_and(|len| len + SPARE < RUNS)
+    }
+
     /// The runs, wherever they are; before they become too many for here, in a block.
     #[inline]
     pub fn table<'a>(&'a mut self, pool: &'a mut dyn FlightPool) -> Table<'a> {
-        if self.block == 0 && usize::try_from(self.extent.len).is_ok_and(|len| len + SPARE < RUNS) {
+        if self.is_here() {
             return Table::new(&mut self.extent, &mut self.runs);
         }
         self.large_table(pool)

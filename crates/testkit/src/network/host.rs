@@ -407,9 +407,9 @@ impl StackHost for Program {
         }
     }
 
-    fn on_events(&mut self, _: ConnectionId, _: u64, _: Events, view: &ConnectionView) {
+    fn on_events(&mut self, _: ConnectionId, _: u64, _: Events, tcp: &tcp::Connection) {
         self.notifications += 1;
-        self.error = self.error.or(view.error);
+        self.error = self.error.or(tcp.error());
     }
 
     fn on_incoming(&mut self, _: ListenerId, _: u64, _: SocketAddr) -> Option<Incoming> {

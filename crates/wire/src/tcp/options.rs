@@ -38,6 +38,17 @@ pub struct Timestamps {
     pub echo: u32,
 }
 
+impl Timestamps {
+    #[inline]
+    fn parse(body: &[u8]) -> Option<Timestamps> {
+        let (value, echo) = body.split_first_chunk()?;
+        Some(Timestamps {
+            value: u32::from_be_bytes(*value),
+            echo: u32::from_be_bytes(*echo.first_chunk()?),
+        })
+    }
+}
+
 /// The AccECN option (RFC 9768 §3.2.3): counters of payload bytes modulo 2^24. A short option leaves out
 /// those at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -186,25 +197,42 @@ impl Options {
     /// Bytes that the options of one segment can take.
     pub const MAX_LEN: usize = 40;
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn parse(bytes: &[u8]) -> Result<Options, Error> {
         // What nearly every segment of an established connection carries, or nothing at all.
         match *bytes {
             [] => Ok(Options::default()),
-            [NOP, NOP, TIMESTAMPS, 10, v0, v1, v2, v3, e0, e1, e2, e3] => {
-                let timestamps = Timestamps {
-                    value: u32::from_be_bytes([v0, v1, v2, v3]),
-                    echo: u32::from_be_bytes([e0, e1, e2, e3]),
-                };
-                Ok(Options {
-                    timestamps: Some(timestamps),
-                    ..Options::default()
-                })
-            }
+            [NOP, NOP, TIMESTAMPS, 10, ref stamps @ ..] if stamps.len() == 8 => Ok(Options {
+                timestamps: Timestamps::parse(stamps),
+                ..Options::default()
+            }),
+            // What hosts put into a SYN, in the order of Linux.
+            [
+                MSS,
+                4,
+                m0,
+                m1,
+                SACK_PERMITTED,
+                2,
+                TIMESTAMPS,
+                10,
+                ref stamps @ ..,
+                NOP,
+                WINDOW_SCALE,
+                3,
+                shift,
+            ] if stamps.len() == 8 => Ok(Options {
+                mss: Some(u16::from_be_bytes([m0, m1])),
+                window_scale: Some(shift),
+                sack_permitted: true,
+                timestamps: Timestamps::parse(stamps),
+                ..Options::default()
+            }),
             _ => Options::parse_any(bytes),
         }
     }
 
+    #[inline(never)]
     fn parse_any(mut bytes: &[u8]) -> Result<Options, Error> {
         let mut options = Options::default();
         while let Some((&kind, rest)) = bytes.split_first() {
@@ -229,11 +257,8 @@ impl Options {
             (MSS, &[high, low]) => self.mss = Some(u16::from_be_bytes([high, low])),
             (WINDOW_SCALE, &[shift]) => self.window_scale = Some(shift),
             (SACK_PERMITTED, []) => self.sack_permitted = true,
-            (TIMESTAMPS, &[v0, v1, v2, v3, e0, e1, e2, e3]) => {
-                self.timestamps = Some(Timestamps {
-                    value: u32::from_be_bytes([v0, v1, v2, v3]),
-                    echo: u32::from_be_bytes([e0, e1, e2, e3]),
-                });
+            (TIMESTAMPS, stamps) if stamps.len() == 8 => {
+                self.timestamps = Timestamps::parse(stamps);
             }
             (SACK, blocks) if !blocks.is_empty() && blocks.len().is_multiple_of(SACK_BLOCK_LEN) => {
                 self.sack = SackBlocks::new();
@@ -268,13 +293,11 @@ impl Options {
     #[must_use]
     #[inline]
     pub fn emit_len(&self) -> usize {
-        let sack_blocks = self.sack.len().min(self.sack_capacity());
-        let sack_len = if sack_blocks == 0 {
-            0
-        } else {
-            SACK_HEADER_LEN + sack_blocks * SACK_BLOCK_LEN
-        };
-        self.len_without_sack() + sack_len
+        let len = self.len_without_sack();
+        match self.fitting_blocks() {
+            0 => len,
+            blocks => len + SACK_HEADER_LEN + blocks * SACK_BLOCK_LEN,
+        }
     }
 
     /// How many SACK blocks fit beside the other options.
@@ -284,17 +307,28 @@ impl Options {
         Options::MAX_LEN.saturating_sub(self.len_without_sack() + SACK_HEADER_LEN) / SACK_BLOCK_LEN
     }
 
+    #[inline]
+    fn fitting_blocks(&self) -> usize {
+        if self.sack.is_empty() {
+            return 0;
+        }
+        self.sack.len().min(self.sack_capacity())
+    }
+
     /// The cookie, if there is room for it.
+    #[inline]
     fn fitting_cookie(&self, others_len: usize) -> Option<&FastOpenCookie> {
         let cookie = self.fast_open.as_ref()?;
         (others_len + cookie.emit_len() <= Options::MAX_LEN).then_some(cookie)
     }
 
+    #[inline]
     fn len_without_sack(&self) -> usize {
         let len = self.len_of_usual();
         len + self.fitting_cookie(len).map_or(0, FastOpenCookie::emit_len)
     }
 
+    #[inline]
     fn len_of_usual(&self) -> usize {
         let mss = if self.mss.is_some() { 4 } else { 0 };
         let timestamps = if self.timestamps.is_some() {
@@ -346,7 +380,7 @@ impl Options {
         {
             writer.put_fast_open(cookie);
         }
-        let sack_blocks = self.sack.len().min(self.sack_capacity());
+        let sack_blocks = self.fitting_blocks();
         if sack_blocks > 0 {
             let len = u8::try_from(2 + sack_blocks * SACK_BLOCK_LEN)
                 .expect("invariant: options are at most 40 bytes");

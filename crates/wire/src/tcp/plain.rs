@@ -68,22 +68,27 @@ impl Plain {
         out[Header::LEN..Header::LEN + 4].copy_from_slice(&options::ALIGNED_TIMESTAMPS);
     }
 
-    /// Writes the rest of the header, but for the checksum; returns its length.
-    #[inline]
-    pub(crate) fn fill(&self, out: &mut [u8; STAMPED_LEN]) -> u16 {
-        out[4..8].copy_from_slice(&self.seq.to_be_bytes());
-        out[8..12].copy_from_slice(&self.ack.to_be_bytes());
-        let push = u8::from(self.is_pushed) * Flags::PSH.bits();
+    /// Writes what differs between neighbours.
+    #[inline(always)]
+    pub(crate) fn refill(seq: u32, is_pushed: bool, out: &mut [u8; STAMPED_LEN]) {
+        out[4..8].copy_from_slice(&seq.to_be_bytes());
+        let push = u8::from(is_pushed) * Flags::PSH.bits();
         out[13] = Flags::ACK.bits() | push;
+    }
+
+    /// Writes the rest of the header, but for the checksum; returns its length.
+    #[inline(always)]
+    pub(crate) fn fill(&self, out: &mut [u8; STAMPED_LEN]) -> u8 {
+        out[8..12].copy_from_slice(&self.ack.to_be_bytes());
         out[14..16].copy_from_slice(&self.window.to_be_bytes());
         let Some(timestamps) = self.timestamps else {
             out[12] = BARE;
-            return u16::from(BARE >> 2);
+            return BARE >> 2;
         };
         out[12] = STAMPED;
         out[24..28].copy_from_slice(&timestamps.value.to_be_bytes());
         out[28..32].copy_from_slice(&timestamps.echo.to_be_bytes());
-        u16::from(STAMPED >> 2)
+        STAMPED >> 2
     }
 
     /// Writes the header to the start of `out`, with the ports of sender and receiver and a checksum field of 0;
@@ -93,6 +98,7 @@ impl Plain {
         let mut header = [0; STAMPED_LEN];
         Self::prepare(ports, &mut header);
         let len = usize::from(self.fill(&mut header));
+        Self::refill(self.seq, self.is_pushed, &mut header);
         out[..len].copy_from_slice(&header[..len]);
         len
     }

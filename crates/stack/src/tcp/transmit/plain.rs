@@ -15,7 +15,7 @@ use wire::template::Template;
 
 impl Tcp<'_> {
     /// Whether connection `index` sends plainly in this turn.
-    #[inline]
+    #[inline(always)]
     pub(super) fn sends_plainly(&self, index: u32) -> bool {
         #[cfg(test)]
         if self.sends_long {
@@ -26,7 +26,7 @@ impl Tcp<'_> {
     }
 
     /// The turn of connection `index`, which sends plainly.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_plain_turn(
         &mut self,
         ip: &mut Ip,
@@ -41,10 +41,9 @@ impl Tcp<'_> {
             return Turn::Over;
         }
         let way = match ip.gate(now, row, &self.connections[row].tuple) {
-            Gate::Open(interface, hardware) => Way {
+            Gate::Open(station) => Way {
                 connection: index,
-                interface,
-                hardware,
+                station,
                 generation: ip.link.interfaces.generation(),
             },
             Gate::Lost => return self.transmit_lost(ip, now, index, quantum, sent, egress),
@@ -63,6 +62,7 @@ impl Tcp<'_> {
     }
 
     /// The turn of a connection that only acknowledges. That stops a timer, which stays in the wheel as any that stops.
+    #[inline(never)]
     fn acknowledge(
         &mut self,
         ip: &mut Ip,
@@ -73,12 +73,18 @@ impl Tcp<'_> {
     ) -> Turn {
         let touched = Touched::Part(UndoPart::Ack);
         let plain = self.change_touched(way.connection, touched, |record| record.tcp.take_ack(now));
-        match self.send_plain(ip, way, plain, sent, egress) {
-            Ok(()) => Turn::Over,
-            Err(turn) => turn,
+        let (record, template) = self.template(ip, way);
+        template.begin(&plain.header);
+        match send_piece(ip, way, record, template, &plain, egress) {
+            Ok(()) => {
+                *sent += 1;
+                Turn::Over
+            }
+            Err(Busy) => self.refuse(way.connection, plain.into(), 0),
         }
     }
 
+    #[inline(never)]
     fn send_data(
         &mut self,
         ip: &mut Ip,
@@ -89,18 +95,27 @@ impl Tcp<'_> {
         egress: &mut dyn Egress,
     ) -> Turn {
         let index = way.connection;
-        let limits = self.limits(ip, now, index, Some(way.interface), egress);
+        let limits = self.limits(ip, now, index, Some(way.station.interface()), egress);
         let end = *sent + quantum;
         while *sent < end {
             let left = end - *sent;
             let plain = self.fly(index, |record, blocks| {
                 record.tcp.poll_plain(now, &limits, left, blocks)
             });
-            let Some(plain) = plain else {
+            let Some(mut plain) = plain else {
                 return Turn::Over;
             };
-            if let Err(turn) = self.send_plain(ip, way, plain, sent, egress) {
-                return turn;
+            let (record, template) = self.template(ip, way);
+            template.begin(&plain.header);
+            loop {
+                let done = send_piece(ip, way, record, template, &plain, egress);
+                if let Err(Busy) = done {
+                    return self.refuse(index, plain.into(), plain.piece);
+                }
+                *sent += 1;
+                if !plain.advance() {
+                    break;
+                }
             }
             if self.connections[at(index)].tcp.rests() {
                 return Turn::Over;
@@ -109,50 +124,47 @@ impl Tcp<'_> {
         Turn::More
     }
 
-    /// Sends what is to leave now; `Err`: the interface is busy, and keeps the rest.
-    #[inline]
-    fn send_plain(
-        &mut self,
-        ip: &mut Ip,
-        way: &Way,
-        mut plain: PlainTransmit,
-        sent: &mut usize,
-        egress: &mut dyn Egress,
-    ) -> Result<(), Turn> {
-        let index = way.connection;
-        let record = &mut self.connections[at(index)];
+    /// The row of a connection and the headers of what it sends.
+    #[inline(always)]
+    fn template(&mut self, ip: &Ip, way: &Way) -> (&mut ConnectionRecord, &mut Template) {
+        let record = &mut self.connections[at(way.connection)];
         let template = self.templates.of(way, record, || make(ip, record, way));
-        let checksum = Some(PartialChecksum {
+        (record, template)
+    }
+}
+
+/// Sends what is handed to the device first.
+#[inline(always)]
+fn send_piece(
+    ip: &mut Ip,
+    way: &Way,
+    record: &mut ConnectionRecord,
+    template: &mut Template,
+    plain: &PlainTransmit,
+    egress: &mut dyn Egress,
+) -> Result<(), Busy> {
+    let (len, is_pushed) = plain.first_piece();
+    let frame = Frame {
+        interface: way.station.interface(),
+        checksum: Some(PartialChecksum {
             start: template.tcp_at(),
             offset: wire::tcp::CHECKSUM_OFFSET,
-        });
-        loop {
-            let (header, len) = plain.first_piece();
-            let frame = Frame {
-                interface: way.interface,
-                headers: template.emit(record.identification, &header, len),
-                payload: payload_of(record, index, plain.offset, len),
-                checksum,
-                segment_size: plain.segment_size,
-            };
-            if let Err(Busy) = egress.transmit(&frame) {
-                return Err(self.refuse(index, plain.into(), plain.piece));
-            }
-            let packets = segments(len, plain.segment_size);
-            ip.link.count_segments(packets);
-            note_packets(record, packets);
-            *sent += 1;
-            if !plain.advance(len) {
-                return Ok(());
-            }
-        }
-    }
+        }),
+        headers: template.emit(record.identification, (plain.header.seq, is_pushed), len),
+        payload: payload_of(record, way.connection, plain.offset, len),
+        segment_size: plain.segment_size,
+    };
+    egress.transmit(&frame)?;
+    let packets = segments(len, plain.segment_size);
+    ip.link.count_segments(packets);
+    note_packets(record, packets);
+    Ok(())
 }
 
 #[cold]
 #[inline(never)]
 fn make(ip: &Ip, record: &ConnectionRecord, way: &Way) -> Template {
-    let envelope = envelope(record, way.interface, way.hardware);
+    let envelope = envelope(record, way.station);
     let ports = [record.tuple.local_port(), record.tuple.remote_port()];
     ip.link.template(&envelope, ports)
 }
