@@ -26,6 +26,7 @@ OPTIONS = {"virtio": {"disable-legacy": "on", "iommu_platform": True, "ats": Tru
 CABLE_QUEUES = {"virtio": 4}
 BOOT_SECONDS = 300
 ANSWER_SECONDS = 60
+HEARD_SECONDS = 10
 MEMORY_MIB = 1536
 
 
@@ -46,7 +47,7 @@ class Guest:
         # Where the plugin that counts (count.c) is asked.
         self.counts = os.path.join(self.folder, "counts")
         self.qemu = self.channel = self.monitor = self.relay = None
-        self.pending = b""
+        self.pending, self.asked = b"", 0
 
     def __enter__(self):
         try:
@@ -172,7 +173,8 @@ class Guest:
                 pass
         return "\n".join(words)
 
-    def read_until(self, is_last, deadline):
+    def read_until(self, is_last, deadline, may_fail=False):
+        """Lines before the last one, and that one; None: it has not come, where that is no failure."""
         lines = []
         while True:
             while b"\n" in self.pending:
@@ -181,6 +183,8 @@ class Guest:
                 if is_last(text):
                     return lines, text
                 lines.append(text)
+            if may_fail and time.monotonic() > deadline:
+                return None
             self.must_run(deadline, "answered")
             if select.select([self.channel], [], [], 0.5)[0]:
                 self.pending += self.receive()
@@ -196,11 +200,14 @@ class Guest:
 
     def ask(self, line, deadline):
         """Has the guest's shell run a line; what it printed, and how it ended."""
+        self.asked += 1
+        number = str(self.asked)
+        said = f"\n{number} {len(number) + len(line.encode())} {line}\n".encode()
         while True:
-            self.channel.sendall(f"{len(line.encode())} {line}\n".encode())
-            lines, last = self.read_until(lambda text: text.startswith(("@end ", "@again")), deadline)
-            if last.startswith("@end "):
-                return lines, last
+            self.channel.sendall(said)
+            again = min(deadline, time.monotonic() + HEARD_SECONDS)
+            if self.read_until(lambda text: text == f"@heard {number}", again, again < deadline):
+                return self.read_until(lambda text: text.startswith("@end "), deadline)
 
     def run(self, line, seconds=120, check=True):
         """Runs a line in the guest's shell; its output."""

@@ -32,9 +32,12 @@ exec setsid sh /agent </dev/ttyS1 >/dev/ttyS1 2>&1
 """
 AGENT = """export HOME=/tmp PATH=/bin LC_ALL=C
 echo ready
-while read -r length line; do
-    # A busy guest loses characters on the way.
-    [ ${#line} = "$length" ] || { echo "@again"; continue; }
+last=
+while read -r number length line; do
+    # A busy guest loses characters on the way, and what is not heard is said again.
+    [ $((${#number} + ${#line})) = "$length" ] && [ "$number" != "$last" ] || continue
+    last=$number
+    echo "@heard $number"
     sh -c "$line" >/tmp/output 2>&1 </dev/null
     status=$?
     cat /tmp/output
