@@ -201,7 +201,7 @@ class Guest:
     def ask(self, line, deadline):
         """Has the guest's shell run a line; what it printed, and how it ended."""
         self.asked += 1
-        number = str(self.asked)
+        number, line = str(self.asked), line.strip()
         said = f"\n{number} {len(number) + len(line.encode())} {line}\n".encode()
         while True:
             self.channel.sendall(said)

@@ -1,6 +1,5 @@
 """A machine of two NUMA nodes whose cards are on the second: where memory of queues and windows lies, and what is said of it."""
 
-import json
 import re
 import sys
 
@@ -61,21 +60,25 @@ class Numa:
             with guest.beside(sys.executable, PROBE, "slowly", v4) as transfer:
                 try:
                     transfer.stdout.readline()
-                    return self.pages(json.loads(guest.run("shunt status --json"))["pid"])
+                    return self.pages()
                 finally:
                     transfer.kill()
         finally:
             for pid in reversed(pids):
                 self.matrix.end(pid)
 
-    def pages(self, pid):
-        pages = {kind: [0] * NODES for kind in KINDS}
-        for line in self.guest.run(f"cat /proc/{pid}/numa_maps").splitlines():
-            for kind, name in KINDS.items():
-                if re.search(name, line):
-                    for node, count in re.findall(r"N(\d+)=(\d+)", line):
-                        pages[kind][int(node)] += int(count)
-        return pages
+    def pages(self):
+        """Of the process that has most: a keeper and others have the same memory."""
+        most = {kind: [0] * NODES for kind in KINDS}
+        for pid in self.guest.run("pidof shunt").split():
+            pages = {kind: [0] * NODES for kind in KINDS}
+            for line in self.guest.run(f"cat /proc/{pid}/numa_maps", check=False).splitlines():
+                for kind, name in KINDS.items():
+                    if re.search(name, line):
+                        for node, count in re.findall(r"N(\d+)=(\d+)", line):
+                            pages[kind][int(node)] += int(count)
+            most = {kind: max(most[kind], pages[kind], key=sum) for kind in KINDS}
+        return most
 
     def failures(self):
         return [result for result in self.results if result["outcome"] == "failed"]
