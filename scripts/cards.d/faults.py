@@ -1,5 +1,7 @@
 """What only a card has: it loses its carrier, is set up anew, goes and comes back, while bytes are on their way."""
 
+import contextlib
+import dataclasses
 import json
 import os
 import shlex
@@ -8,7 +10,7 @@ import sys
 import time
 
 from guest import VLAN, addresses
-from matrix import PROBE, REDIS, WAYS
+from matrix import DPDK, PROBE, REDIS, WAYS
 from words import Failure, say
 
 # How long a fault lasts, and how long the transfer may take with it.
@@ -16,50 +18,120 @@ SECONDS = 3
 PATIENCE = 150
 
 
-def carrier(guest, number, _):
-    guest.tell_monitor("set_link", name=f"n{number}", up=False)
-    yield "no carrier"
-    guest.tell_monitor("set_link", name=f"n{number}", up=True)
+@dataclasses.dataclass
+class Site:
+    """Where a fault is to be made."""
+
+    guest: object
+    number: int
+    nic: str
+    way: str
+
+    def run(self, line):
+        return self.guest.run(line)
+
+    def has_driver(self):
+        """Whether the card's own driver serves; with DPDK it is a program, and no interface is there."""
+        return self.way != DPDK
 
 
-def switched_off(guest, _, nic):
-    guest.run(f"ip link set {nic} down")
+def carrier(site):
+    site.guest.tell_monitor("set_link", name=f"n{site.number}", up=False)
+    yield "no carrier" if site.has_driver() else "is down"
+    site.guest.tell_monitor("set_link", name=f"n{site.number}", up=True)
+
+
+def switched_off(site):
+    site.run(f"ip link set {site.nic} down")
     yield "is down"
-    guest.run(f"ip link set {nic} up")
+    site.run(f"ip link set {site.nic} up")
 
 
-def negotiation(guest, _, nic):
-    guest.run(f"ethtool -r {nic}")
+def negotiation(site):
+    site.run(f"ethtool -r {site.nic}")
     yield None
 
 
-def rings(guest, _, nic):
-    guest.run(f"ethtool -G {nic} rx 128 tx 128")
+def rings(site):
+    site.run(f"ethtool -G {site.nic} rx 128 tx 128")
     yield None
-    guest.run(f"ethtool -G {nic} rx 256 tx 256")
+    site.run(f"ethtool -G {site.nic} rx 256 tx 256")
 
 
-def mtu(guest, _, nic):
-    guest.run(f"ip link set {nic} mtu 1400")
+def channels(site):
+    """One queue more than the engine has found, and back."""
+    site.run(f"ethtool -L {site.nic} combined 2")
+    yield None if site.way == "af_packet" else "receive queues, and"
+    site.run(f"ethtool -L {site.nic} combined 1")
+
+
+def mtu(site):
+    site.run(f"ip link set {site.nic} mtu 1400")
     yield None
-    guest.run(f"ip link set {nic} mtu 1500")
+    site.run(f"ip link set {site.nic} mtu 1500")
 
 
-def driver(guest, _, nic):
-    device = f"/sys/class/net/{nic}/device"
-    where = guest.run(f"basename $(readlink -f {device}); readlink -f {device}/driver").split()
-    guest.run(f"echo {where[0]} >{where[1]}/unbind")
+def driver(site):
+    device = f"/sys/class/net/{site.nic}/device"
+    where = site.run(f"basename $(readlink -f {device}); readlink -f {device}/driver").split()
+    site.run(f"echo {where[0]} >{where[1]}/unbind")
     yield "is gone"
-    guest.run(f"echo {where[0]} >{where[1]}/bind")
-    guest.wait_for(f"ip link set {nic} up", 30, nic)
+    site.run(f"echo {where[0]} >{where[1]}/bind")
+    site.guest.wait_for(f"ip link set {site.nic} up", 30, site.nic)
 
 
-def unplugged(guest, number, nic):
-    guest.tell_monitor("device_del", id=f"card{number}")
-    guest.wait_for(f"! test -e /sys/class/net/{nic}", 60, "drawn card")
+def unplugged(site):
+    site.guest.tell_monitor("device_del", id=f"card{site.number}")
+    if site.has_driver():
+        site.guest.wait_for(f"! test -e /sys/class/net/{site.nic}", 60, "drawn card")
+    else:
+        site.guest.wait_for(f"! test -e /sys/bus/pci/devices/{site.nic}", 60, "drawn card")
     yield "is gone"
-    guest.plug(number)
-    guest.wait_for(f"ip link set {nic} up", 60, nic)
+    site.guest.plug(site.number)
+    if site.has_driver():
+        site.guest.wait_for(f"ip link set {site.nic} up", 60, site.nic)
+
+
+def registers(site, first, value):
+    """Gives a register that each queue of an igb has another value; returns what puts back what was there."""
+    back = []
+    device = f"/sys/class/net/{site.nic}/device" if site.has_driver() else f"/sys/bus/pci/devices/{site.nic}"
+    memory = int(site.run(f"head -n 1 {device}/resource").split()[0], 16)
+    for queue in range(QUEUES):
+        at = f"{memory + first + queue * QUEUE_BYTES:#x}"
+        before = int(site.run(f"devmem {at} 32"), 16)
+        site.run(f"devmem {at} 32 {value(before):#x}")
+        back.append(f"devmem {at} 32 {before:#x}")
+    return "; ".join(back)
+
+
+def receive_queue(site):
+    """Nothing arrives in any queue, as from a card that hangs."""
+    back = registers(site, RXDCTL, lambda before: before & ~QUEUE_ENABLE)
+    # An engine says of silence that it is silence only after ten seconds in which it asked.
+    time.sleep(LONG)
+    yield "nothing has arrived"
+    site.run(back)
+    # The emulation looks again for what waits when it is given memory to receive into.
+    site.run(registers(site, RDT, lambda before: before))
+
+
+def send_queue(site):
+    """Nothing leaves any queue. The card's driver finds that, and sets the card up anew; a program's driver does not."""
+    back = registers(site, TXDCTL, lambda before: before & ~QUEUE_ENABLE)
+    time.sleep(LONG)
+    yield None
+    if not site.has_driver():
+        site.run(back)
+
+
+def iommu(site):
+    """The card fetches what it is to send from where it may not: the IOMMU refuses, and the kernel says so."""
+    site.run("dmesg -c >/dev/null")
+    registers(site, TDBAL, lambda _: NOWHERE)
+    site.guest.wait_for("dmesg | grep -q 'DMAR: .*fault addr 0x[0-9a-f]*dead0'", 60, "fault of the IOMMU")
+    time.sleep(LONG)
+    yield None
 
 
 # A generator each: it begins the fault, says which words the engine is to use of it (None: none are due), and takes it back.
@@ -68,10 +140,27 @@ FAULTS = {
     "switched-off": switched_off,
     "negotiation": negotiation,
     "rings": rings,
+    "channels": channels,
     "MTU": mtu,
     "driver": driver,
     "unplugged": unplugged,
+    "receive-queue": receive_queue,
+    "send-queue": send_queue,
+    "IOMMU": iommu,
 }
+# What ethtool says of what a driver does not do, virtio_net with a program of XDP among them.
+REFUSED = ("not supported", "netlink error: Invalid argument")
+# Made by registers of the 82576 (its data sheet, 8.10 and 8.12), of so many queues.
+OF_IGB = ("receive-queue", "send-queue", "IOMMU")
+QUEUES, QUEUE_BYTES = 2, 0x40
+RDT, RXDCTL, TDBAL, TXDCTL, QUEUE_ENABLE = 0xC018, 0xC028, 0xE000, 0xE028, 1 << 25
+# Where the IOMMU leads nowhere.
+NOWHERE = 0xDEAD0000
+# In which way the bytes go: nothing is missed by who sends nothing.
+FROM_GUEST = ("receive-queue",)
+# Of a card that is a program's; no driver sets that up anew after a fault of the IOMMU.
+OF_DPDK = ("carrier", "unplugged", "receive-queue", "send-queue")
+LONG = 25
 # After these an engine of AF_XDP serves by a packet socket, and says so.
 MADE_ANEW = ("driver", "unplugged")
 
@@ -87,55 +176,95 @@ class Faults:
         for number, card in enumerate(self.guest.cards, 1):
             if card == VLAN:
                 continue
-            nic = self.matrix.find(number)
             for way in self.matrix.ways:
                 for name in self.names:
                     result = {"card": card, "way": way, "fault": name}
                     self.results.append(result)
-                    if self.matrix.impossible(card, way, "engine"):
+                    if self.impossible(card, way, name):
                         result["outcome"] = "not possible"
                         continue
                     try:
-                        self.one(number, nic, way, name)
+                        nic = self.matrix.find(number)
+                        with self.prepared(nic, way, name) as served:
+                            self.one(Site(self.guest, number, served, way), name)
                         result["outcome"] = "ok"
                     except Failure as failure:
-                        is_refused = "not supported" in str(failure)
+                        is_refused = any(word in str(failure) for word in REFUSED)
                         result.update(outcome="not possible" if is_refused else "failed", said=str(failure))
                     say(f"{card} {way} {name}: {result['outcome']} {result.get('said', '')}")
 
-    def one(self, number, nic, way, name):
-        guest, (v4, _) = self.guest, addresses(number)["engine"]
+    def impossible(self, card, way, name):
+        if name in OF_IGB and card != "igb":
+            return True
+        return way == DPDK and name not in OF_DPDK or self.matrix.impossible(card, way, "engine")
+
+    @contextlib.contextmanager
+    def prepared(self, nic, way, name):
+        """A card as a fault wants it, meanwhile; what the engine is told of it."""
+        if way == DPDK:
+            # The engine takes it from the kernel.
+            pci = self.guest.run(f"basename $(readlink -f /sys/class/net/{nic}/device)").strip()
+            self.guest.run("echo 128 >/proc/sys/vm/nr_hugepages")
+            try:
+                yield pci
+            finally:
+                self.guest.run("echo 0 >/proc/sys/vm/nr_hugepages")
+                self.guest.wait_for(f"ip link set {nic} up || {{ dmesg | tail -n 4; false; }}", 60, nic)
+        elif name == "channels":
+            self.guest.run(f"ethtool -L {nic} combined 1")
+            try:
+                yield nic
+            finally:
+                self.guest.run(f"ethtool -L {nic} combined 2")
+        else:
+            yield nic
+
+    def one(self, site, name):
+        guest, (v4, _) = self.guest, addresses(site.number)["engine"]
         pids = []
         try:
-            pids.append(self.matrix.start("engine", f"shunt engine --nic {nic} {WAYS[way][0]} --address {v4}/24"))
+            taken = f"$(ls /sys/bus/pci/devices/{site.nic}/net /sys/bus/pci/devices/{site.nic}/virtio*/net 2>/dev/null | tail -n 1) --take-card"
+            line = f"shunt engine --nic {site.nic if site.has_driver() else taken} {WAYS[site.way][0]} --address {v4}/24"
+            pids.append(self.matrix.start("engine", line))
             self.matrix.wait_for_engine(pids[0])
             pids.append(self.matrix.start("redis", f"shunt run --policy engine-only -- {REDIS} {v4}"))
             self.matrix.wait_to_serve("redis", pids[1])
-            with guest.beside(sys.executable, PROBE, "slowly", v4) as transfer:
+            with guest.beside(sys.executable, PROBE, "slowly_back" if name in FROM_GUEST else "slowly", v4) as transfer:
                 try:
                     transfer.stdout.readline()
-                    self.bring(number, nic, name)
+                    self.bring(site, name)
+                    if self.is_over(site, name):
+                        transfer.kill()
+                        transfer.communicate()
+                        return
                     _, stderr = transfer.communicate(timeout=PATIENCE)
                 except subprocess.TimeoutExpired as error:
                     transfer.kill()
                     raise Failure(f"the transfer did not end within {PATIENCE} s") from error
+                except Failure:
+                    transfer.kill()
+                    raise
                 if transfer.returncode != 0:
                     raise Failure(f"the transfer: {(stderr.strip() or 'no word').splitlines()[-1]}")
-            self.judge_rest(way, name, pids[0])
+            self.judge_rest(site.way, name, pids[0])
         finally:
             for pid in reversed(pids):
                 self.matrix.end(pid)
 
-    def bring(self, number, nic, name):
-        steps = FAULTS[name](self.guest, number, nic)
+    @staticmethod
+    def is_over(site, name):
+        """A card that a program had is the kernel's when it comes back."""
+        return name == "unplugged" and not site.has_driver()
+
+    def bring(self, site, name):
+        steps = FAULTS[name](site)
         expected = next(steps)
         time.sleep(SECONDS)
-        if expected:
-            complaints = self.complaints()
-            if expected not in complaints:
-                raise Failure(f"the engine does not say that {nic} {expected}: {complaints or 'nothing'}")
+        complaints = self.complaints() if expected else ""
         for _ in steps:
             raise Failure(f"{name}: a fault has two halves")
+        if expected and expected not in complaints:
+            raise Failure(f"the engine does not say that {site.nic} {expected}: {complaints or 'nothing'}")
 
     def complaints(self):
         return " ".join(json.loads(self.guest.run("shunt status --json"))["complaints"])

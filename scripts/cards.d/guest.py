@@ -20,8 +20,14 @@ DRIVERS = {"igb": "igb", "e1000e": "e1000e", "vmxnet3": "vmxnet3", "virtio": "vi
 VLAN = "vlan"
 RELAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vlan.py")
 # What virtio needs for AF_XDP without a copy: it maps memory that is not its own behind an IOMMU alone.
-OPTIONS = {"virtio": {"disable-legacy": "on", "iommu_platform": True, "ats": True}}
+# And for several queues, over which it spreads frames as it is told (VIRTIO_NET_F_RSS).
+OPTIONS = {"virtio": {"disable-legacy": "on", "iommu_platform": True, "ats": True, "mq": True, "rss": True}}
+# Pairs of queues of a cable, by card: the driver of virtio-net takes one for each processor, and as many again for AF_XDP.
+CABLE_QUEUES = {"virtio": 4}
 BOOT_SECONDS = 300
+ANSWER_SECONDS = 60
+HEARD_SECONDS = 10
+MEMORY_MIB = 1536
 
 
 def addresses(number):
@@ -34,12 +40,14 @@ def addresses(number):
 
 
 class Guest:
-    def __init__(self, packages, image, cards):
-        self.packages, self.image, self.cards = packages, image, cards
+    def __init__(self, packages, image, cards, plugin=None, nodes=1):
+        self.packages, self.image, self.cards, self.plugin, self.nodes = packages, image, cards, plugin, nodes
         self.namespace = f"shunt-cards-{os.getpid()}"
         self.folder = tempfile.mkdtemp(prefix="shunt-cards-")
+        # Where the plugin that counts (count.c) is asked.
+        self.counts = os.path.join(self.folder, "counts")
         self.qemu = self.channel = self.monitor = self.relay = None
-        self.pending = b""
+        self.pending, self.asked = b"", 0
 
     def __enter__(self):
         try:
@@ -74,7 +82,8 @@ class Guest:
         subprocess.run(["ip", "netns", "add", self.namespace], check=True)
         self.ip("link", "set", "lo", "up")
         for number, card in enumerate(self.cards, 1):
-            self.ip("tuntap", "add", "dev", card, "mode", "tap", *([] if card == VLAN else ["vnet_hdr"]))
+            kind = ["multi_queue"] if card in CABLE_QUEUES else []
+            self.ip("tuntap", "add", "dev", card, "mode", "tap", *kind, *([] if card == VLAN else ["vnet_hdr"]))
             v4, v6 = addresses(number)["host"]
             self.ip("address", "add", f"{v4}/24", "dev", card)
             self.ip("address", "add", f"{v6}/64", "dev", card, "nodad")
@@ -89,20 +98,30 @@ class Guest:
         card = self.cards[number - 1]
         if card == VLAN:
             return f"dgram,id=n{number},local.type=unix,local.path={self.folder}/near,remote.type=unix,remote.path={self.folder}/far"
-        return f"tap,id=n{number},ifname={card},script=no,downscript=no,vhost=off"
+        queues = f",queues={CABLE_QUEUES[card]}" if card in CABLE_QUEUES else ""
+        return f"tap,id=n{number},ifname={card},script=no,downscript=no,vhost=off{queues}"
 
     def boot(self):
         command, environment = self.packages.qemu()
         path, monitor = os.path.join(self.folder, "agent"), os.path.join(self.folder, "monitor")
         command += [
-            "-machine", "q35,accel=tcg,kernel-irqchip=split", "-cpu", "max", "-smp", "2", "-m", "1536", "-nodefaults", "-no-reboot", "-display", "none",
-            "-kernel", self.packages.kernel(), "-initrd", self.image, "-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check intel_iommu=on",
+            "-machine", "q35,accel=tcg,kernel-irqchip=split", "-cpu", "max", "-smp", "2", "-m", str(MEMORY_MIB), "-nodefaults", "-no-reboot", "-display", "none",
+            "-kernel", self.packages.kernel(), "-initrd", self.image, "-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check intel_iommu=on iomem=relaxed",
             "-device", "intel-iommu,intremap=on,device-iotlb=on",
             "-serial", f"file:{self.folder}/console", "-serial", f"unix:{path},server=on,wait=off", "-qmp", f"unix:{monitor},server=on,wait=off",
         ]
+        if self.nodes > 1:
+            # A processor and half of the memory on each NUMA node; the cards are on the last.
+            for node in range(self.nodes):
+                command += ["-object", f"memory-backend-ram,id=memory{node},size={MEMORY_MIB // self.nodes}M"]
+                command += ["-numa", f"node,nodeid={node},cpus={node},memdev=memory{node}"]
+            command += ["-device", f"pxb-pcie,id=far,bus=pcie.0,bus_nr=128,numa_node={self.nodes - 1}"]
+        if self.plugin:
+            command += ["-plugin", f"{self.plugin},socket={self.counts}"]
         for number, _ in enumerate(self.cards, 1):
             # A slot of its own: only from there can a card be drawn.
-            command += ["-device", f"pcie-root-port,id=slot{number},slot={number},chassis={number}"]
+            bus = "far" if self.nodes > 1 else "pcie.0"
+            command += ["-device", f"pcie-root-port,id=slot{number},slot={number},chassis={number},bus={bus}"]
             command += ["-netdev", self.cable(number)]
             command += ["-device", json.dumps(self.device(number))]
         with open(os.path.join(self.folder, "qemu"), "wb") as log:
@@ -154,7 +173,8 @@ class Guest:
                 pass
         return "\n".join(words)
 
-    def read_until(self, is_last, deadline):
+    def read_until(self, is_last, deadline, may_fail=False):
+        """Lines before the last one, and that one; None: it has not come, where that is no failure."""
         lines = []
         while True:
             while b"\n" in self.pending:
@@ -163,6 +183,8 @@ class Guest:
                 if is_last(text):
                     return lines, text
                 lines.append(text)
+            if may_fail and time.monotonic() > deadline:
+                return None
             self.must_run(deadline, "answered")
             if select.select([self.channel], [], [], 0.5)[0]:
                 self.pending += self.receive()
@@ -176,10 +198,20 @@ class Guest:
             raise Failure(f"the guest has ended: {self.said()}")
         return received
 
+    def ask(self, line, deadline):
+        """Has the guest's shell run a line; what it printed, and how it ended."""
+        self.asked += 1
+        number, line = str(self.asked), line.strip()
+        said = f"\n{number} {len(number) + len(line.encode())} {line}\n".encode()
+        while True:
+            self.channel.sendall(said)
+            again = min(deadline, time.monotonic() + HEARD_SECONDS)
+            if self.read_until(lambda text: text == f"@heard {number}", again, again < deadline):
+                return self.read_until(lambda text: text.startswith("@end "), deadline)
+
     def run(self, line, seconds=120, check=True):
         """Runs a line in the guest's shell; its output."""
-        self.channel.sendall(line.encode() + b"\n")
-        lines, last = self.read_until(lambda text: text.startswith("@end "), time.monotonic() + seconds)
+        lines, last = self.ask(line, time.monotonic() + seconds)
         output = "\n".join(lines)
         if check and last != "@end 0":
             raise Failure(f"{line}: exit status {last[5:]}: {output}")
@@ -189,8 +221,8 @@ class Guest:
         """Until a line succeeds."""
         deadline = time.monotonic() + seconds
         while True:
-            self.channel.sendall(line.encode() + b"\n")
-            lines, last = self.read_until(lambda text: text.startswith("@end "), deadline)
+            # Its answer is waited for in any case: it would be taken for the next one's.
+            lines, last = self.ask(line, deadline + ANSWER_SECONDS)
             if last == "@end 0":
                 return lines
             if time.monotonic() > deadline:

@@ -40,7 +40,7 @@ DATAGRAMS = (("datagrams", "IPv4"),)
 # There a frame has to fit a page of 4 KiB with room for the kernel: cards refuse, or lose, longer ones.
 OF_ONE_PAGE = ("native", "zero-copy")
 # As QEMU has them.
-ONE_QUEUE = ("e1000e", "virtio", VLAN)
+ONE_QUEUE = ("e1000e", VLAN)
 LOST_BY_ALL = "frames of 8,000 bytes do not reach the guest's kernel either"
 PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "probe.py")
 
@@ -88,6 +88,8 @@ class Matrix:
     def card_at(self, number):
         """The guest's name of a card, by its hardware address."""
         found = self.guest.run(f"grep -l 02:00:00:90:{number:02x}:02 /sys/class/net/*/address | grep -v '[.]'")
+        if not found:
+            raise Failure(f"the guest has no card {number}")
         return found.split("/")[4]
 
     def cell(self, number, card, nic, way, place):
@@ -197,14 +199,13 @@ class Matrix:
         port = {"redis": 6379, "socat": 9000}[name]
         self.guest.wait_for(f"shunt ss | grep -q ':{port} ' || {{ tail -n 2 /tmp/{name}; false; }}", 60, f"{name} (process {pid.strip()})")
 
-    def probe(self, what, address):
-        ran = self.guest.on_host(sys.executable, PROBE, what, address)
+    def probe(self, what, address, *more):
+        ran = self.guest.on_host(sys.executable, PROBE, what, address, *more)
         if ran.returncode != 0:
             raise Failure(f"{what} with {address}: {(ran.stderr.strip() or 'no word').splitlines()[-1]}")
 
     def end(self, pid):
-        pid = shlex.quote(pid.strip())
-        self.guest.run(f"kill {pid} 2>/dev/null; for n in 1 2 3 4 5 6 7 8 9 10; do kill -0 {pid} 2>/dev/null || break; sleep 1; done; kill -9 {pid} 2>/dev/null; true")
+        self.guest.run(f"finish {shlex.quote(pid.strip())}")
 
     @staticmethod
     def impossible(card, way, place):

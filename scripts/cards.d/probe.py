@@ -108,6 +108,63 @@ def slowly(address):
         assert told.decode() == hashlib.sha1(content).hexdigest(), "other bytes arrived"
 
 
+def slowly_back(address):
+    """Bytes from the guest for some ten seconds on one connection, on which their hash came before; each part is said."""
+    script = b"redis.call('SET', 'slow', string.rep('0123456789abcdef', %d)) return redis.sha1hex(redis.call('GET', 'slow'))" % (100 * 65536 // 16)
+    with socket.socket() as stream:
+        # Little is on its way without the reader.
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        stream.settimeout(SECONDS)
+        stream.connect((address, 6379))
+        told = ask(stream, b"EVAL", script, b"0")
+        stream.sendall(b"*2\r\n$3\r\nGET\r\n$4\r\nslow\r\n")
+        left = int(read_line(stream)[1:])
+        content = hashlib.sha1()
+        while left:
+            received = stream.recv(min(65536, left))
+            assert received, "the connection ended"
+            content.update(received)
+            left -= len(received)
+            print("on its way", flush=True)
+            time.sleep(0.1 * len(received) / 65536)
+        assert told.decode() == content.hexdigest(), "other bytes arrived"
+
+
+# What count.c knows.
+MARK = b"\xa7"
+
+
+def rounds(address, count):
+    """Short messages, each of which comes back."""
+    with socket.create_connection((address, 7007), timeout=SECONDS) as stream:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(int(count)):
+            stream.sendall(MARK * 64)
+            left = 64
+            while left:
+                received = stream.recv(left)
+                assert received == MARK * len(received) and received, "another message came back"
+                left -= len(received)
+
+
+def sink(address, count):
+    """Bytes to a program that ends once it has them."""
+    with socket.create_connection((address, 7001), timeout=SECONDS) as stream:
+        stream.sendall(MARK * int(count))
+        stream.shutdown(socket.SHUT_WR)
+        assert stream.recv(1) == b"", "an answer that nobody expects"
+
+
+def source(address, count):
+    """Bytes from a program."""
+    with socket.create_connection((address, 7002), timeout=SECONDS) as stream:
+        left = int(count)
+        while received := stream.recv(65536):
+            assert received == MARK * len(received), "other bytes arrived"
+            left -= len(received)
+        assert left == 0, f"{left} bytes are missing"
+
+
 def datagrams(address):
     """To and fro, in one frame and in several (IP fragments)."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -120,10 +177,10 @@ def datagrams(address):
             assert peer.recv(65536) == content, f"another datagram of {length} bytes"
 
 
-PROBES = {"echo": echo, "many": many, "answer": answer, "up": up, "down": down, "slowly": slowly, "datagrams": datagrams}
+PROBES = {"echo": echo, "many": many, "answer": answer, "up": up, "down": down, "slowly": slowly, "slowly_back": slowly_back, "datagrams": datagrams, "rounds": rounds, "sink": sink, "source": source}
 
 if __name__ == "__main__":
     try:
-        PROBES[sys.argv[1]](sys.argv[2])
+        PROBES[sys.argv[1]](*sys.argv[2:])
     except (OSError, AssertionError) as error:
         sys.exit(f"{type(error).__name__}: {error}")

@@ -9,6 +9,7 @@
 #[macro_use]
 extern crate output;
 
+mod card_clocks;
 mod clock;
 pub mod echo;
 mod environment;

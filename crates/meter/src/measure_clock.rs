@@ -13,6 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use statistics::Summary;
 
+use crate::card_clocks::{self, CardClock, Reading};
 use crate::clock::{Clock, ClockReport};
 
 /// Measure this machine's clocks: cost of a read, steps, drift.
@@ -20,6 +21,8 @@ use crate::clock::{Clock, ClockReport};
 #[command(after_help = "Examples:
   shunt measure clock
   shunt measure clock --seconds 30 --json     the longer, the surer the drift
+
+Clocks of network cards (/dev/ptpN) are read beside CLOCK_REALTIME where this user may open them.
 
 Exit status: 0 measured, 2 wrong usage.")]
 pub struct Arguments {
@@ -43,11 +46,27 @@ struct Results {
     clocks: Vec<Row>,
     /// CLOCK_MONOTONIC beside CLOCK_MONOTONIC_RAW over the same time: what the kernel corrects, in millionths.
     monotonic_drift_ppm: f64,
+    /// Of the network cards.
+    cards: Vec<CardRow>,
+}
+
+/// A card's clock beside the kernel's.
+#[derive(Debug, Serialize)]
+struct CardRow {
+    device: String,
+    name: String,
+    interfaces: Vec<String>,
+    /// What it shows more than CLOCK_REALTIME at the end.
+    ahead_ns: i128,
+    /// How long the read took that says so: it is known no better.
+    within_ns: u64,
+    /// Beside CLOCK_MONOTONIC_RAW, in millionths.
+    drift_ppm: f64,
 }
 
 #[derive(Debug, Serialize)]
 struct Row {
-    clock: &'static str,
+    clock: String,
     read_ns: Summary,
     /// Smallest difference of two reads in a row that differ.
     step_ns: Option<u64>,
@@ -63,6 +82,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let chosen = Clock::start();
     let (raw_ns, monotonic_ns) = (read(ClockId::MonotonicRaw), read(ClockId::Monotonic));
     let began = Instant::now();
+    let cards: Vec<(CardClock, Reading)> = card_clocks::open_all()
+        .into_iter()
+        .filter_map(|card| card.read().map(|first| (card, first)))
+        .collect();
     let mut clocks = vec![row("shunt ping's", || chosen.now_ns())];
     for (name, clock) in [
         ("CLOCK_MONOTONIC", ClockId::Monotonic),
@@ -70,6 +93,9 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         ("CLOCK_REALTIME", ClockId::Realtime),
     ] {
         clocks.push(row(name, || read(clock)));
+    }
+    for (card, _) in &cards {
+        clocks.push(row(&card.device, || card.now_ns().unwrap_or(0)));
     }
     thread::sleep(Duration::from_secs(arguments.seconds).saturating_sub(began.elapsed()));
     let passed = |clock, before: u64| read(clock).saturating_sub(before) as f64;
@@ -79,18 +105,32 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         chosen: chosen.report(),
         seconds: arguments.seconds,
         clocks,
+        cards: cards.into_iter().filter_map(card_row).collect(),
     };
     output::print_result(arguments.json, &results, || results.text())?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn read(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
-    let part = |number: i64| u64::try_from(number).unwrap_or(0);
-    part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
+    card_clocks::nanoseconds(clock_gettime(clock))
 }
 
-fn row(clock: &'static str, now_ns: impl Fn() -> u64) -> Row {
+/// `None`: the card went.
+fn card_row((card, first): (CardClock, Reading)) -> Option<CardRow> {
+    let last = card.read()?;
+    let passed = |now: u64, before: u64| now as f64 - before as f64;
+    let drift = passed(last.card_ns, first.card_ns) / passed(last.raw_ns, first.raw_ns) - 1.0;
+    Some(CardRow {
+        device: card.device,
+        name: card.name,
+        interfaces: card.interfaces,
+        ahead_ns: i128::from(last.card_ns) - i128::from(last.real_ns),
+        within_ns: last.within_ns,
+        drift_ppm: drift * 1e6,
+    })
+}
+
+fn row(clock: &str, now_ns: impl Fn() -> u64) -> Row {
     let (mut step_ns, mut longest_gap_ns) = (None, 0);
     let mut samples = Vec::with_capacity(RUNS);
     for _ in 0..RUNS {
@@ -108,7 +148,7 @@ fn row(clock: &'static str, now_ns: impl Fn() -> u64) -> Row {
         samples.push((last - began) as f64 / f64::from(READS));
     }
     Row {
-        clock,
+        clock: clock.to_owned(),
         read_ns: Summary::of(&samples).expect("invariant: there are runs"),
         step_ns,
         longest_gap_ns,
@@ -132,6 +172,17 @@ impl Results {
             .drift_ppm
             .map_or(String::new(), |ppm| drift(&chosen.source, ppm));
         text += &drift("CLOCK_MONOTONIC", self.monotonic_drift_ppm);
+        for card in &self.cards {
+            text += &drift(&card.device, card.drift_ppm);
+            text += &format!(
+                "{} ({} of {}): {:+} ns beside CLOCK_REALTIME, known within {} ns\n",
+                card.device,
+                card.name,
+                card.interfaces.join(", "),
+                card.ahead_ns,
+                card.within_ns
+            );
+        }
         let mut table = Table::new([
             "clock",
             "ns for each read",
@@ -143,7 +194,7 @@ impl Results {
         for row in &self.clocks {
             let ns = |ns: f64| format!("{ns:.1}");
             table.row([
-                row.clock.to_owned(),
+                row.clock.clone(),
                 ns(row.read_ns.median),
                 ns(row.read_ns.min),
                 ns(row.read_ns.max),

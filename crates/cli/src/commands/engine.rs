@@ -109,6 +109,9 @@ fn serve(
         .map_or_else(std::process::id, |kept| kept.keeper);
     let steering = card::choose_steering(arguments, left.as_ref(), lives)?;
     let left = left.map_or(Vec::new(), |left| left.queues);
+    if let Some(near) = card::go_near(&arguments.nic) {
+        tracing::info!("{near}");
+    }
     let opened = match &mut config.kept {
         Some(kept) => {
             let (opened, device) = drivers::open_kept(arguments, steering, sharing.as_ref(), left)?;
@@ -117,6 +120,7 @@ fn serve(
         }
         None => drivers::open(arguments, steering, sharing.as_ref())?,
     };
+    card::tell_again(&arguments.nic, steering);
     if config.kept.is_none() {
         control::remove_stale(&arguments.name)
             .with_context(|| format!("removing the old --name {}", arguments.name))?;

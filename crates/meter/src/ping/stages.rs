@@ -251,8 +251,17 @@ fn hardware_stamps(report: &Report) -> String {
     let Some(name) = name else {
         return "hardware stamps: absent, the interface is not known".to_owned();
     };
-    match fs::read_dir(format!("/sys/class/net/{name}/device/ptp")) {
-        Ok(_) => format!("hardware stamps: {name} has a clock; its stamps are not read"),
-        Err(_) => format!("hardware stamps: absent, {name} has no clock"),
-    }
+    let Some(clock) = netlink::ethtool::clock(&name) else {
+        return format!("hardware stamps: absent, {name} has no clock");
+    };
+    let stamped = match (clock.stamps_sent, clock.stamps_received) {
+        (true, true) => "frames that leave and that arrive",
+        (true, false) => "frames that leave",
+        (false, true) => "frames that arrive",
+        (false, false) => "those of PTP at most",
+    };
+    format!(
+        "hardware stamps: /dev/ptp{} of {name} could stamp {stamped}; they are not read (`shunt measure clock` has that clock beside the kernel's)",
+        clock.number
+    )
 }

@@ -26,7 +26,7 @@ mod tx;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use netlink::{Interface, interface, segments::Kind};
+use netlink::{Interface, ethtool, interface, segments::Kind};
 use rustix::event::epoll;
 
 use crate::af_packet::{self, AfPacket, steering::Hash};
@@ -54,6 +54,8 @@ pub struct AfXdp {
     ready: OwnedFd,
     is_watched: bool,
     interface: String,
+    /// Queues of the interface when it was opened, those that came with the XDP program included.
+    queue_count: u32,
     mode: Mode,
     caps: Caps,
     /// Large segments go out through the packet socket.
@@ -73,8 +75,6 @@ pub struct AfXdp {
     /// See [`AfXdp::hold_transmit_ring`].
     is_held: bool,
     counters: Counters,
-    /// For frames that take several pieces.
-    whole: Vec<u8>,
 }
 
 impl AfXdp {
@@ -164,6 +164,11 @@ impl AfXdp {
         // Only now: whoever is taken away from the kernel has somewhere to go.
         let attached = Link::xdp(&program, link.index, config.mode.attach())?;
         opened[0].link = Some(attached.moved(config.relocate_fd));
+        // With a program virtio_net has more, to send from. Sockets on those bring the kernel down (Linux 7.3, zero-copy).
+        let queue_count = ethtool::receive_queues(&config.interface).unwrap_or(count);
+        for core in &mut opened {
+            core.queue_count = queue_count;
+        }
         Ok(opened)
     }
 
@@ -200,6 +205,7 @@ impl AfXdp {
             packet,
             ready,
             interface: config.interface.clone(),
+            queue_count: link.rx_queues,
             mode: config.mode,
             caps,
             mixes,
@@ -213,7 +219,6 @@ impl AfXdp {
             stall: Stall::default(),
             is_held: false,
             counters: Counters::default(),
-            whole: Vec::new(),
         })
     }
 
@@ -380,6 +385,13 @@ impl Driver for AfXdp {
             complaints.push(format!(
                 "interface {:?} was made anew: it is served through a packet socket, more slowly; restart the engine for AF_XDP",
                 self.interface
+            ));
+        }
+        let queues = ethtool::receive_queues(&self.interface).unwrap_or(self.queue_count);
+        if queues != self.queue_count && !self.is_another && !self.is_away {
+            complaints.push(format!(
+                "{:?} has {queues} receive queues, and had {} when the engine was started: frames of new ones, and those of a core whose queues are gone, come through a packet socket, more slowly; restart the engine",
+                self.interface, self.queue_count
             ));
         }
         let is_off = |link: &Link| matches!(link.is_attached(), Ok(false));

@@ -8,11 +8,14 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use netlink::xdp;
+
 use super::frames::Chunks;
 use super::ring::Broken;
 use super::stamps::Stamps;
 use super::sys::{self, CHUNK_BYTES, Rings, Umem};
 use crate::driver::MAX_FRAME_BYTES;
+use crate::offload::Pieces;
 
 /// Pieces of one frame that the kernel sends at most where it copies them (`MAX_SKB_FRAGS`).
 pub(super) const PIECES_MAX: usize = 17;
@@ -208,35 +211,35 @@ impl Queue {
         Ok(free.min(self.chunks.free()))
     }
 
-    /// Puts a frame of `len` bytes, a chunk at most, into the transmit ring; `write` fills it. There must be
-    /// room: see [`Queue::room`].
-    pub(super) fn put(&mut self, len: usize, write: impl FnOnce(&mut [u8])) {
-        self.put_piece(len, true, write);
-    }
-
-    /// As [`Queue::put`] for a frame that takes several pieces; there must be room for all.
-    pub(super) fn put_long(&mut self, frame: &[u8]) {
-        let count = frame.len().div_ceil(CHUNK_BYTES);
-        for (number, piece) in (1..).zip(frame.chunks(CHUNK_BYTES)) {
-            self.put_piece(piece.len(), number == count, |target| {
-                target.copy_from_slice(piece);
-            });
+    /// Puts a frame of `len` bytes into the transmit ring, in as many pieces as it takes, for which there must be room: see
+    /// [`Queue::room`]. Its checksum must lie in the first of them.
+    pub(super) fn put(&mut self, len: usize, mut pieces: Pieces<'_, '_>) {
+        let mut left = len;
+        let mut first = None;
+        while left > 0 {
+            let chunk = self.chunks.send().expect("invariant: there is room");
+            first.get_or_insert(chunk.address());
+            let piece = left.min(CHUNK_BYTES);
+            left -= piece;
+            if let Some(target) = self.umem.bytes_mut(chunk.address(), piece) {
+                pieces.write(target);
+            }
+            let entry = libc::xdp_desc {
+                addr: chunk.address(),
+                len: u32::try_from(piece).expect("invariant: a chunk at most"),
+                options: if left == 0 { 0 } else { libc::XDP_PKT_CONTD },
+            };
+            // The ring has a slot for every chunk.
+            self.rings.tx.put(entry);
         }
-    }
-
-    fn put_piece(&mut self, len: usize, is_last: bool, write: impl FnOnce(&mut [u8])) {
-        let chunk = self.chunks.send().expect("invariant: there is room");
-        if let Some(target) = self.umem.bytes_mut(chunk.address(), len) {
-            write(target);
-        }
-        let entry = libc::xdp_desc {
-            addr: chunk.address(),
-            len: u32::try_from(len).expect("invariant: a chunk at most"),
-            options: if is_last { 0 } else { libc::XDP_PKT_CONTD },
-        };
-        // The ring has a slot for every chunk.
-        self.rings.tx.put(entry);
         self.is_unkicked = true;
+        // The kernel does not see the frame before the next kick.
+        if let Some((at, sum)) = pieces.checksum()
+            && let Some(first) = first
+            && let Some(field) = self.umem.bytes_mut(first + at as u64, sum.len())
+        {
+            field.copy_from_slice(&sum);
+        }
     }
 
     /// Has the kernel send what is in the ring. `false`: the device is busy, and something is left.
@@ -288,8 +291,17 @@ fn bind_for_pieces(socket: BorrowedFd<'_>, wanted: &Wanted) -> io::Result<usize>
         {
             bind(socket, wanted).map(|()| 1)
         }
-        bound => bound.map(|()| PIECES_MAX),
+        bound => bound.map(|()| match wanted.flags & libc::XDP_ZEROCOPY {
+            0 => PIECES_MAX,
+            _ => zero_copy_pieces(wanted.interface),
+        }),
     }
+}
+
+/// Pieces of a frame that the device's driver takes in its own memory.
+fn zero_copy_pieces(interface: u32) -> usize {
+    let said = xdp::features(interface).map_or(1, |features| features.zero_copy_pieces);
+    usize::try_from(said).map_or(PIECES_MAX, |pieces| pieces.clamp(1, PIECES_MAX))
 }
 
 /// Binds, and waits a little for a queue to be let go: the kernel does that from a worker, a moment after the

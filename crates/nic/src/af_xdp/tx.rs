@@ -11,7 +11,7 @@ use super::AfXdp;
 use super::queue::{PIECES_MAX, broken};
 use super::sys::CHUNK_BYTES;
 use crate::driver::{Driver as _, PartialChecksum, TxFrame};
-use crate::offload::{Cuts, complete_checksum, copy_range};
+use crate::offload::{Cuts, Pieces};
 
 /// What came of sending one frame.
 enum Sent {
@@ -111,8 +111,7 @@ impl AfXdp {
         }
         let len = frame.frame_len();
         let is_outside = |sum: PartialChecksum| {
-            usize::from(sum.start) + usize::from(sum.offset) + 2 > len
-                || usize::from(sum.start) > len
+            usize::from(sum.start) + usize::from(sum.offset) + 2 > len.min(CHUNK_BYTES)
         };
         if self.is_too_long(len) || frame.checksum.is_some_and(is_outside) {
             return Ok(Sent::Dropped);
@@ -124,15 +123,7 @@ impl AfXdp {
         if !self.make_space(pieces)? {
             return self.send_around(frame);
         }
-        self.put(len, |target| {
-            let (headers, payload) = target.split_at_mut(frame.headers.len());
-            headers.copy_from_slice(frame.headers);
-            copy_range(&frame.payload, 0, payload);
-            if let Some(sum) = frame.checksum {
-                // Checked above to lie inside.
-                let _ = complete_checksum(target, sum);
-            }
-        });
+        self.put(len, Pieces::of(frame));
         self.count_sent(len);
         Ok(Sent::Taken)
     }
@@ -178,23 +169,16 @@ impl AfXdp {
                 break;
             }
             let len = cuts.frame_len(index);
-            self.put(len, |target| cuts.write(frame, index, target));
+            self.put(len, Pieces::of_cut(frame, &cuts, index));
         }
         self.count_sent(frame.frame_len());
         Ok(Sent::Taken)
     }
 
     /// Puts a frame into the ring, which must have room.
-    fn put(&mut self, len: usize, write: impl FnOnce(&mut [u8])) {
-        let Some(queue) = self.queues.first_mut() else {
-            return;
-        };
-        if len <= CHUNK_BYTES {
-            queue.put(len, write);
-        } else {
-            self.whole.resize(len, 0);
-            write(&mut self.whole);
-            queue.put_long(&self.whole);
+    fn put(&mut self, len: usize, pieces: Pieces<'_, '_>) {
+        if let Some(queue) = self.queues.first_mut() {
+            queue.put(len, pieces);
         }
     }
 

@@ -113,6 +113,10 @@ unsafe extern "C" {
     ) -> c_int;
     pub(super) fn shunt_stop(port: u16);
     pub(super) fn shunt_close(port: u16);
+    pub(super) fn shunt_listen_for_recall(port: u16) -> c_int;
+    pub(super) fn shunt_is_recalled(port: u16) -> c_int;
+    #[cfg(test)]
+    pub(super) fn shunt_recall(port: u16);
     pub(super) fn shunt_groups(port: u16, groups: *mut [u8; 6], count: u32) -> c_int;
     pub(super) fn shunt_is_linked(port: u16) -> c_int;
     pub(super) fn shunt_losses(port: u16, losses: *mut Losses);

@@ -7,9 +7,12 @@
  */
 
 #define _GNU_SOURCE
+/* Events of a device, which DPDK 22.11 has and calls so. */
+#define ALLOW_EXPERIMENTAL_API
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -253,13 +256,60 @@ shunt_stop(uint16_t port)
 	rte_eth_dev_stop(port);
 }
 
+static struct rte_device *
+device_of(uint16_t port)
+{
+	struct rte_eth_dev_info info;
+
+	return rte_eth_dev_info_get(port, &info) == 0 ? info.device : NULL;
+}
+
+/* The kernel wants the device back, since it is drawn from its slot or given to another driver: by port. It waits until
+ * whoever has it has closed it. Set by DPDK's interrupt thread. */
+static int is_recalled[RTE_MAX_ETHPORTS];
+
+static void
+on_event(const char *name, enum rte_dev_event_type event, void *port)
+{
+	(void)name;
+	if (event == RTE_DEV_EVENT_REMOVE)
+		__atomic_store_n(&is_recalled[(uintptr_t)port], 1, __ATOMIC_RELAXED);
+}
+
+int
+shunt_listen_for_recall(uint16_t port)
+{
+	struct rte_device *device = device_of(port);
+
+	__atomic_store_n(&is_recalled[port], 0, __ATOMIC_RELAXED);
+	return device == NULL ? -ENODEV : rte_dev_event_callback_register(rte_dev_name(device), on_event, (void *)(uintptr_t)port);
+}
+
+int
+shunt_is_recalled(uint16_t port)
+{
+	return __atomic_load_n(&is_recalled[port], __ATOMIC_RELAXED);
+}
+
+/* For tests: what the kernel's request does. */
+void
+shunt_recall(uint16_t port)
+{
+	struct rte_device *device = device_of(port);
+
+	if (device != NULL)
+		rte_dev_event_callback_process(rte_dev_name(device), RTE_DEV_EVENT_REMOVE);
+}
+
 /* The port, and the device behind it, so that another may have its name. */
 void
 shunt_close(uint16_t port)
 {
-	struct rte_eth_dev_info info;
-	struct rte_device *device = rte_eth_dev_info_get(port, &info) == 0 ? info.device : NULL;
+	struct rte_device *device = device_of(port);
 
+	/* Nothing else unregisters it; it is refused for the moment in which the event is told. */
+	while (device != NULL && rte_dev_event_callback_unregister(rte_dev_name(device), on_event, (void *)(uintptr_t)port) == -EAGAIN)
+		sched_yield();
 	rte_eth_dev_stop(port);
 	rte_eth_dev_close(port);
 	if (device != NULL)

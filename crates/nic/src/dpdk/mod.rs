@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use rustix::event::epoll;
 
-use crate::driver::{Caps, Counters, Driver, MAX_FRAME_BYTES, RxFrame, TxFrame};
+use crate::driver::{Caps, Counters, Driver, MAX_FRAME_BYTES, Presence, RxFrame, TxFrame};
 pub use config::{Config, Spread};
 pub use error::OpenError;
 use ffi::able;
@@ -63,8 +63,11 @@ pub struct Dpdk {
     counters: Counters,
     /// A frame of several parts in one, or one to be summed.
     whole: Vec<u8>,
+    name: String,
+    driver: &'static str,
     // Last: all mbufs must be back before its pools go.
-    attached: Arc<Attached>,
+    /// `None`: the device is gone.
+    attached: Option<Arc<Attached>>,
 }
 
 impl Dpdk {
@@ -119,17 +122,31 @@ impl Dpdk {
             caps: caps.clone(),
             counters: Counters::default(),
             whole: vec![0; MAX_FRAME_BYTES],
-            attached,
+            name: attached.name.clone(),
+            driver: attached.driver,
+            attached: Some(attached),
         })
     }
 
     fn inbox(&self) -> Option<&Inbox> {
-        self.attached.inboxes.get(usize::from(self.queue))
+        let inboxes = &self.attached.as_ref()?.inboxes;
+        inboxes.get(usize::from(self.queue))
     }
 
     fn watch(&self) -> Option<BorrowedFd<'_>> {
-        let watch = self.attached.watches.get(usize::from(self.queue))?.as_ref();
+        let watches = &self.attached.as_ref()?.watches;
+        let watch = watches.get(usize::from(self.queue))?.as_ref();
         watch.map(OwnedFd::as_fd)
+    }
+
+    /// Gives up the device; with the last of its queues it is closed.
+    fn let_go(&mut self) {
+        self.counters = self.counters();
+        self.received.clear();
+        self.pending.clear();
+        self.prepared = 0;
+        self.ready = None;
+        self.attached = None;
     }
 
     /// Ends a sleep that [`Driver::prepare_wait`] announced.
@@ -140,8 +157,8 @@ impl Dpdk {
         if let Some(inbox) = self.inbox() {
             inbox.wake();
         }
-        if let Some(watch) = self.watch() {
-            self.attached.port.disarm(self.queue, watch);
+        if let Some((attached, watch)) = self.attached.as_ref().zip(self.watch()) {
+            attached.port.disarm(self.queue, watch);
         }
     }
 }
@@ -199,8 +216,8 @@ impl Driver for Dpdk {
         self.flush();
         self.slept = true;
         let may_sleep = self.inbox().is_none_or(Inbox::announce_sleep);
-        if self.watch().is_some() {
-            self.attached.port.arm(self.queue);
+        if let Some((attached, _)) = self.attached.as_ref().zip(self.watch()) {
+            attached.port.arm(self.queue);
         }
         // What came before the interrupt was armed announces itself no more.
         if self.received.is_empty() {
@@ -210,19 +227,23 @@ impl Driver for Dpdk {
     }
 
     fn wait_deadline_us(&self) -> Option<u64> {
+        self.attached.as_ref()?;
         let busy = (!self.pending.is_empty()).then_some(BUSY_RETRY_US);
         busy.or_else(|| self.watch().is_none().then_some(NAP_US))
     }
 
     fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
-        self.attached.listen_to(group, listen)
+        match &self.attached {
+            Some(attached) => attached.listen_to(group, listen),
+            None => Ok(()),
+        }
     }
 
     /// What the device lost counts at its first queue.
     fn counters(&self) -> Counters {
         let mut counters = self.counters;
-        if self.queue == 0 {
-            let losses = self.attached.port.losses();
+        if let Some(attached) = self.attached.as_ref().filter(|_| self.queue == 0) {
+            let losses = attached.port.losses();
             counters.rx_dropped += losses.received;
             counters.tx_dropped += losses.sent;
         }
@@ -230,16 +251,34 @@ impl Driver for Dpdk {
     }
 
     fn mode(&self) -> Option<&'static str> {
-        Some(self.attached.driver)
+        Some(self.driver)
+    }
+
+    /// A device that the kernel wants back is let go: it waits for that, with whoever draws the card. One that comes back is
+    /// the kernel's.
+    fn attend(&mut self) -> Presence {
+        let recalled = |attached: &Arc<Attached>| attached.port.is_recalled();
+        if self.attached.as_ref().is_some_and(recalled) {
+            self.let_go();
+        }
+        match self.attached {
+            Some(_) => Presence::Up,
+            None => Presence::Gone,
+        }
     }
 
     fn complaints(&self) -> Vec<String> {
-        if self.queue > 0 || self.attached.port.is_linked() {
-            return Vec::new();
-        }
-        let name = &self.attached.name;
-        vec![format!(
-            "the link of {name:?} is down: nothing is sent or received; look at its cable and the other end"
-        )]
+        let name = &self.name;
+        let complaint = match &self.attached {
+            _ if self.queue > 0 => return Vec::new(),
+            None => format!(
+                "{name:?} is gone: it was drawn, or the kernel took it back; connections end when their time is over; restart the engine once it is there again"
+            ),
+            Some(attached) if attached.port.is_linked() => return Vec::new(),
+            Some(_) => format!(
+                "the link of {name:?} is down: nothing is sent or received; look at its cable and the other end"
+            ),
+        };
+        vec![complaint]
     }
 }

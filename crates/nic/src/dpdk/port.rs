@@ -193,6 +193,8 @@ impl Attached {
         let watches = watches
             .collect::<io::Result<_>>()
             .map_err(failed("epoll_create"))?;
+        port.listen_for_recall()
+            .map_err(failed("listening for the device's end"))?;
         let caps = caps(&about, &setup).map_err(failed("getrandom"))?;
         let attached = Self {
             inboxes,

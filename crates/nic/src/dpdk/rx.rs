@@ -36,12 +36,15 @@ impl Dpdk {
 
     /// Looks for frames of this core, and hands others theirs.
     pub(super) fn fetch(&mut self) {
-        let (port, queue) = (&self.attached.port, self.queue);
+        let Some(attached) = &self.attached else {
+            return;
+        };
+        let (port, queue) = (&attached.port, self.queue);
         let Some(core_of_frame) = &self.core_of_frame else {
             port.receive(queue, &mut self.received, BURST);
             return;
         };
-        let inboxes = &self.attached.inboxes;
+        let inboxes = &attached.inboxes;
         if let Some(inbox) = inboxes.get(usize::from(queue)) {
             inbox.take(&mut self.received, BURST);
         }

@@ -168,6 +168,25 @@ impl Port {
         checked(unsafe { shunt_groups(self.number, groups.as_mut_ptr(), count) })
     }
 
+    /// Has [`Port::is_recalled`] say when the kernel wants the device back.
+    pub fn listen_for_recall(&self) -> io::Result<()> {
+        // SAFETY: a number.
+        checked(unsafe { shunt_listen_for_recall(self.number) })
+    }
+
+    /// The kernel waits for the device to be closed.
+    pub fn is_recalled(&self) -> bool {
+        // SAFETY: a number.
+        unsafe { shunt_is_recalled(self.number) != 0 }
+    }
+
+    /// Does what the kernel's request for the device does.
+    #[cfg(test)]
+    pub fn recall(&self) {
+        // SAFETY: a number.
+        unsafe { shunt_recall(self.number) };
+    }
+
     /// Whether its link is up; true where the device does not say.
     pub fn is_linked(&self) -> bool {
         // SAFETY: a number.

@@ -51,6 +51,33 @@ const TCP_SUM: PartialChecksum = PartialChecksum {
     offset: 16,
 };
 
+/// The kernel asks for a card that is drawn, and waits until all of its queues have let it go.
+#[test]
+fn a_device_that_is_asked_back_is_let_go_and_named() {
+    let whose: CoreOfFrame = Arc::new(|_| 0);
+    let mut cores = Dpdk::open_queues(&config("net_ring7"), 2, &whose).unwrap();
+    let frame = vec![0xff; 60];
+    for core in &mut cores {
+        assert_eq!(core.tx_burst(&[TxFrame::plain(&frame)]).unwrap(), 1);
+        assert_eq!(core.attend(), Presence::Up);
+    }
+    cores[0].attached.as_ref().unwrap().port.recall();
+    for core in &mut cores {
+        assert_eq!(core.attend(), Presence::Gone);
+        assert_eq!(core.attend(), Presence::Gone);
+        assert_eq!(received(core), Vec::<Vec<u8>>::new());
+        assert_eq!(core.tx_burst(&[TxFrame::plain(&frame)]).unwrap(), 1);
+        assert!(core.prepare_wait().unwrap(), "nothing is to be done");
+        assert!(core.wait_fd().is_none() && core.wait_deadline_us().is_none());
+        let counters = core.counters();
+        assert_eq!((counters.tx_frames, counters.tx_dropped), (1, 1));
+    }
+    let said = cores[0].complaints();
+    assert!(said[0].contains("\"net_ring7\" is gone"), "{said:?}");
+    // Its name is free again.
+    drop(Dpdk::open(&config("net_ring7")).unwrap());
+}
+
 #[test]
 fn frames_come_back_as_they_left_in_order_and_are_counted() {
     let mut driver = Dpdk::open(&config("net_ring0")).unwrap();
@@ -167,7 +194,7 @@ fn frames_that_contradict_themselves_or_the_link_are_dropped_and_counted() {
 #[test]
 fn a_frame_in_several_mbufs_is_received_whole_and_one_that_is_too_long_is_dropped() {
     let mut driver = Dpdk::open(&config("net_ring4")).unwrap();
-    let pool = driver.attached.port.sending().unwrap();
+    let pool = driver.attached.as_ref().unwrap().port.sending().unwrap();
     assert_eq!(pool.room(), 2048);
     let sent: Vec<u8> = (0..65_000_u32).map(|at| at.to_le_bytes()[1]).collect();
     let mut chained = pool.make(sent.len()).unwrap();

@@ -104,13 +104,17 @@ impl Dpdk {
 
     /// Takes a frame, to be sent by [`Dpdk::flush`].
     pub(super) fn take(&mut self, frame: &TxFrame<'_>) -> Sent {
+        let Some(attached) = &self.attached else {
+            return Sent::Dropped;
+        };
+        let cut_frame_max = attached.cut_frame_max;
         if self.pending.len() >= usize::from(BURST) {
             self.flush();
         }
         if frame.is_large() {
             let segment = frame.segment_size.unwrap_or_default();
             let is_for_device = self.device_cuts
-                && frame.headers.len() + usize::from(segment) <= self.attached.cut_frame_max
+                && frame.headers.len() + usize::from(segment) <= cut_frame_max
                 && frame.payload_len() <= CUT_MAX * usize::from(segment);
             let offload = frame
                 .checksum
@@ -154,7 +158,7 @@ impl Dpdk {
     }
 
     fn pool(&self) -> Option<&Pool> {
-        self.attached.port.sending()
+        self.attached.as_ref()?.port.sending()
     }
 
     fn take_whole(&mut self, frame: &TxFrame<'_>, offload: Option<&Offload>) -> Sent {
@@ -210,10 +214,10 @@ impl Dpdk {
 
     /// Gives the device what waits, as much as it takes.
     pub(super) fn flush(&mut self) {
-        while !self.pending.is_empty() {
+        while let Some(attached) = self.attached.as_ref().filter(|_| !self.pending.is_empty()) {
+            let port = &attached.port;
             let unprepared = &mut self.pending[self.prepared..];
-            self.prepared += self.attached.port.prepare(self.queue, unprepared);
-            let port = &self.attached.port;
+            self.prepared += port.prepare(self.queue, unprepared);
             let sent = port.send(self.queue, &mut self.pending, self.prepared);
             self.prepared -= sent;
             if sent > 0 {

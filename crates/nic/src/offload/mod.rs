@@ -6,6 +6,7 @@
 //! the cutting follows. TCP only, over IPv4 and over IPv6 without extension headers; a frame behind a
 //! VLAN tag is not cut.
 
+mod pieces;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use ::wire::virtio::fill_partial;
 
 use crate::driver::{PartialChecksum, TxFrame};
 use crate::shared_slice::SharedSlice;
+pub(crate) use pieces::Pieces;
 
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
@@ -153,6 +155,24 @@ struct Layout {
     end: usize,
 }
 
+impl Layout {
+    /// Where the checksum of TCP lies.
+    fn checksum(&self) -> usize {
+        self.tcp + 16
+    }
+}
+
+/// One of the frames that a large segment is cut to.
+struct Cut {
+    /// Which one.
+    number: u16,
+    /// Bytes of payload before it.
+    offset: usize,
+    /// Bytes of its own payload.
+    payload: usize,
+    is_last: bool,
+}
+
 fn layout(frame: &[u8]) -> Option<Layout> {
     let ip = ethernet::Header::LEN;
     let ethertype: [u8; 2] = *frame.get(12..14)?.first_chunk()?;
@@ -221,16 +241,23 @@ impl Cuts {
 
     /// Writes frame `index` of `frame`, which must be the one that this was made of, to `target`, which must
     /// be as long as [`Cuts::frame_len`] says.
-    ///
-    /// Payload is copied before it is summed, as in [`Finisher::finish`].
+    #[cfg(any(test, feature = "dpdk"))]
     pub(crate) fn write(&self, frame: &TxFrame<'_>, index: usize, target: &mut [u8]) {
-        let start = index * self.step;
-        let (headers, payload) = target.split_at_mut(self.layout.payload);
-        headers.copy_from_slice(frame.headers);
-        copy_range(&frame.payload, start, payload);
-        let is_last = start + self.step >= self.payload_len;
-        let number = u16::try_from(index & 0xffff).expect("invariant: masked to 16 bits");
-        rewrite(target, &self.layout, number, start, is_last);
+        let mut pieces = Pieces::of_cut(frame, self, index);
+        pieces.write(target);
+        if let Some((at, sum)) = pieces.checksum() {
+            target[at..at + 2].copy_from_slice(&sum);
+        }
+    }
+
+    fn of_frame(&self, index: usize) -> Cut {
+        let offset = index * self.step;
+        Cut {
+            number: u16::try_from(index & 0xffff).expect("invariant: masked to 16 bits"),
+            offset,
+            payload: self.frame_len(index) - self.layout.payload,
+            is_last: offset + self.step >= self.payload_len,
+        }
     }
 }
 
@@ -264,13 +291,15 @@ fn cut(
         segment.clear();
         segment.extend_from_slice(&frame[..layout.payload]);
         segment.extend_from_slice(&frame[at..end]);
-        rewrite(
-            segment,
-            &layout,
-            index,
-            at - layout.payload,
-            end == layout.end,
-        );
+        let cut = Cut {
+            number: index,
+            offset: at - layout.payload,
+            payload: end - at,
+            is_last: end == layout.end,
+        };
+        let (headers, payload) = segment.split_at_mut(layout.payload);
+        let sum = rewrite(headers, &layout, cut).add(payload).finish();
+        headers[layout.checksum()..][..2].copy_from_slice(&sum.to_be_bytes());
         sink(segment);
         index = index.wrapping_add(1);
         at = end;
@@ -280,40 +309,40 @@ fn cut(
     }
 }
 
-/// Makes the headers of one cut segment its own.
-fn rewrite(segment: &mut [u8], layout: &Layout, index: u16, offset: usize, is_last: bool) {
-    let (front, tcp) = segment.split_at_mut(layout.tcp);
+/// Makes the headers of one cut segment its own, but for the checksum of TCP: the sum is that of all but the payload, which
+/// comes behind it.
+fn rewrite(headers: &mut [u8], layout: &Layout, cut: Cut) -> Sum {
+    let (front, tcp) = headers.split_at_mut(layout.tcp);
     let ip = &mut front[layout.ip..];
-    let tcp_len = u16::try_from(tcp.len()).unwrap_or(u16::MAX);
+    let bytes = tcp.len() + cut.payload;
+    let tcp_len = u16::try_from(bytes).unwrap_or(u16::MAX);
     let addresses = if layout.is_v6 {
         // RFC 8200 §3: the length of what follows the header.
         ip[4..6].copy_from_slice(&tcp_len.to_be_bytes());
         &ip[8..40]
     } else {
-        rewrite_ipv4(ip, index, tcp.len());
+        rewrite_ipv4(ip, cut.number, bytes);
         &ip[12..20]
     };
 
     let first = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
     // A sequence number wraps (RFC 9293 §3.4), so the truncated offset is the right one.
-    let offset = u32::try_from(offset & 0xffff_ffff).expect("invariant: masked to 32 bits");
+    let offset = u32::try_from(cut.offset & 0xffff_ffff).expect("invariant: masked to 32 bits");
     tcp[4..8].copy_from_slice(&first.wrapping_add(offset).to_be_bytes());
-    if !is_last {
+    if !cut.is_last {
         tcp[13] &= !(TCP_FIN | TCP_PSH);
     }
-    if index != 0 {
+    if cut.number != 0 {
         // RFC 3168 §6.1.2: CWR says that the window was reduced once, so it is sent once.
         tcp[13] &= !TCP_CWR;
     }
     tcp[16..18].fill(0);
     // Both pseudo headers add up to this: addresses, protocol, length, and zeros.
-    let sum = Sum::new()
+    Sum::new()
         .add(addresses)
         .add_u16(u16::from(Protocol::TCP.0))
         .add_u16(tcp_len)
         .add(tcp)
-        .finish();
-    tcp[16..18].copy_from_slice(&sum.to_be_bytes());
 }
 
 fn rewrite_ipv4(ip: &mut [u8], index: u16, tcp_len: usize) {

@@ -168,6 +168,18 @@ fn finish(frame: &TxFrame<'_>) -> Result<Vec<Vec<u8>>, Error> {
     Ok(frames)
 }
 
+/// A frame of `len` bytes, written in pieces of `piece`.
+fn in_pieces(mut pieces: Pieces<'_, '_>, len: usize, piece: usize) -> Vec<u8> {
+    let mut frame = vec![0xee; len];
+    for target in frame.chunks_mut(piece) {
+        pieces.write(target);
+    }
+    if let Some((at, sum)) = pieces.checksum() {
+        frame[at..at + 2].copy_from_slice(&sum);
+    }
+    frame
+}
+
 /// Equal, but for a checksum of 0 that may be written as 0xffff.
 fn assert_same_frames(found: &[Vec<u8>], expected: &[Vec<u8>], checksum_at: usize) {
     assert_eq!(found.len(), expected.len());
@@ -183,7 +195,7 @@ fn assert_same_frames(found: &[Vec<u8>], expected: &[Vec<u8>], checksum_at: usiz
 proptest! {
     #[test]
     fn a_large_segment_is_cut_as_the_oracle_cuts_it(
-        segment in segment(9000), size in 1_u16..3000, split in 0_usize..9000,
+        segment in segment(9000), size in 1_u16..3000, split in 0_usize..9000, piece in 160_usize..3000,
     ) {
         let (headers, checksum) = segment.partial_headers();
         let (left, right) = segment.payload.split_at(split.min(segment.payload.len()));
@@ -204,11 +216,15 @@ proptest! {
         };
         let frames: Vec<_> = (0..cuts.count()).map(cut).collect();
         assert_same_frames(&frames, &expected, usize::from(checksum.start) + 16);
+
+        let written = |index| in_pieces(Pieces::of_cut(&frame, &cuts, index), cuts.frame_len(index), piece);
+        let frames: Vec<_> = (0..cuts.count()).map(written).collect();
+        assert_same_frames(&frames, &expected, usize::from(checksum.start) + 16);
     }
 
     #[test]
     fn a_partial_checksum_is_finished_over_headers_and_spans(
-        segment in segment(1500), split in 0_usize..1500,
+        segment in segment(1500), split in 0_usize..1500, piece in 1_usize..1600,
     ) {
         let (headers, checksum) = segment.partial_headers();
         let (left, right) = segment.payload.split_at(split.min(segment.payload.len()));
@@ -220,6 +236,11 @@ proptest! {
         };
         let expected = [segment.frame()];
         assert_same_frames(&finish(&frame).unwrap(), &expected, usize::from(checksum.start) + 16);
+        let written = in_pieces(Pieces::of(&frame), frame.frame_len(), piece);
+        assert_same_frames(&[written], &expected, usize::from(checksum.start) + 16);
+        let complete = TxFrame { checksum: None, ..frame };
+        let all = [&headers[..], &segment.payload].concat();
+        assert_eq!(in_pieces(Pieces::of(&complete), all.len(), piece), all);
     }
 
     #[test]

@@ -68,7 +68,10 @@ fn report(interface: sys::Interface, default: Option<&str>) -> InterfaceReport {
             .collect(),
         driver: ethtool::driver(&name),
         queues: queues(&name),
-        numa_node: setting("device/numa_node").and_then(|text| text.trim().parse().ok()),
+        // Of a virtio card it is its parent that is on the bus.
+        numa_node: setting("device/numa_node")
+            .or_else(|| setting("device/../numa_node"))
+            .and_then(|text| text.trim().parse().ok()),
         offloads: Offloads {
             rx_checksum: ask(Offload::ReceiveChecksum),
             tx_checksum: ask(Offload::TransmitChecksum),

@@ -23,6 +23,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::arguments::{Arguments, DriverName};
 use super::pci::{self, Card};
@@ -92,6 +93,16 @@ pub fn choose_steering(
         }
     }
     Ok(Steering::random(cores, random))
+}
+
+/// Has a card that was told its table and key told them once more, with the engine's driver open: a program of XDP changes the
+/// number of queues of a virtio-net, and the device forgets then what its driver still says.
+pub fn tell_again(nic: &str, steering: Steering) {
+    let agrees = |has: &ReceiveHash| steering.card_key().is_some() && card::agrees(steering, has);
+    if let Some(has) = receive_hash::read(nic).ok().filter(agrees) {
+        // What it does not take it had taken before.
+        let _ = receive_hash::write(nic, &has, true);
+    }
 }
 
 /// Has the process begin, and hears what has become of it.
@@ -245,18 +256,52 @@ fn take(nic: &str) -> anyhow::Result<UnixListener> {
     }
 }
 
-/// Which of the engine's processors are on another NUMA node than the card: an engine core's memory is on the node of the
-/// processor that it runs on.
-pub fn far_processors(nic: &str, cpus: &[usize]) -> Option<String> {
+/// The NUMA node of the card behind an interface, or of one by its PCI address, and the node's processors as the kernel lists
+/// them; `None`: it is on none.
+fn node_of(nic: &str) -> Option<(u32, String)> {
     let read = |path: String| std::fs::read_to_string(path).ok();
-    let node: u32 = read(format!("/sys/class/net/{nic}/device/numa_node"))?
-        .trim()
-        .parse()
-        .ok()?;
-    let near = read(format!("/sys/devices/system/node/node{node}/cpulist"))?;
+    let device = format!("/sys/class/net/{nic}/device");
+    // Of a virtio card it is its parent that is on the bus.
+    let folders = [
+        device.clone(),
+        format!("{device}/.."),
+        format!("/sys/bus/pci/devices/{nic}"),
+    ];
+    let said = folders
+        .iter()
+        .find_map(|folder| read(format!("{folder}/numa_node")))?;
+    let node: u32 = said.trim().parse().ok()?;
+    let processors = read(format!("/sys/devices/system/node/node{node}/cpulist"))?;
+    Some((node, processors.trim().to_owned()))
+}
+
+/// Has this thread, and those that it starts, run on the processors of the card's NUMA node: memory of queues and windows lies
+/// where it is touched first, and a driver touches its own when it is opened. What there is to say of it.
+pub fn go_near(nic: &str) -> Option<String> {
+    let (node, near) = node_of(nic)?;
+    let allowed = sched_getaffinity(None).ok()?;
+    let mut chosen = CpuSet::new();
+    for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu) && is_listed(*cpu, &near)) {
+        chosen.set(cpu);
+    }
+    if chosen.count() == allowed.count() {
+        return None;
+    }
+    if chosen.count() == 0 || sched_setaffinity(None, &chosen).is_err() {
+        return Some(format!(
+            "this engine may run on none of processors {near} of NUMA node {node}, where {nic} is: its memory is on another node"
+        ));
+    }
+    Some(format!(
+        "memory of queues and windows is on NUMA node {node}, where {nic} is: the engine runs on its processors, {near}"
+    ))
+}
+
+/// Which of the engine's processors are on another NUMA node than the card.
+pub fn far_processors(nic: &str, cpus: &[usize]) -> Option<String> {
+    let (node, near) = node_of(nic)?;
     let far = cpus.iter().filter(|cpu| !is_listed(**cpu, &near));
     let far: Vec<String> = far.map(usize::to_string).collect();
-    let near = near.trim();
     (!far.is_empty()).then(|| {
         format!(
             "--cpu {}: not on NUMA node {node}, where {nic} is: what it receives and sends crosses nodes; processors {near} are on that node",
@@ -305,6 +350,7 @@ mod tests {
         assert_eq!(listed, [0, 1, 2, 8, 10, 11]);
         assert!(!is_listed(0, "") && !is_listed(1, "x-3"));
         assert_eq!(far_processors("lo", &[0]), None, "it is on no node");
+        assert_eq!(go_near("lo"), None);
     }
 
     #[test]
