@@ -117,7 +117,13 @@ mod tests {
 
     #[test]
     fn every_clock_that_is_found_goes_forward() {
-        for card in open_all() {
+        let cards = open_all();
+        if cards.is_empty() {
+            note!(
+                "skipped: every_clock_that_is_found_goes_forward: no network card here has a clock"
+            );
+        }
+        for card in cards {
             let (Some(first), Some(second)) = (card.read(), card.read()) else {
                 continue;
             };

@@ -199,7 +199,7 @@ impl Inline {
             if let Some(result) = self.try_run(&mut work) {
                 return Some(result);
             }
-            tries += 1;
+            tries = tries.wrapping_add(1);
             if tries.is_multiple_of(TRIES_PER_YIELD) {
                 rustix::thread::sched_yield();
             } else {

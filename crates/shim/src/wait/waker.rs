@@ -110,6 +110,8 @@ mod tests {
 
     use super::*;
 
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
     fn is_rung(waker: &Waker) -> bool {
         let ring = waker.ring.load();
         let mut fds = [PollFd::new(ring.as_deref().unwrap(), PollFlags::IN)];
@@ -146,10 +148,15 @@ mod tests {
                 drop(sleeping);
             });
             let sleeping = waker.count_in();
-            while !is_rung(&waker) {
+            let began = std::time::Instant::now();
+            while !is_rung(&waker) && began.elapsed() < PATIENCE {
                 waker.wake();
             }
+            let was_rung = is_rung(&waker);
+            // Whatever came of it, the other ends.
+            std::thread::scope(|scope| scope.spawn(|| waker.wake()).join()).unwrap();
             other.join().unwrap();
+            assert!(was_rung);
             drop(sleeping);
         });
     }
