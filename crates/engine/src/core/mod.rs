@@ -23,6 +23,10 @@ use nic::Driver;
 use std::sync::Arc;
 use tcp::Instant;
 
+/// Connections to own addresses that come to stand in one poll one after the other, each in answer to the one before: beyond
+/// that they are the next poll's.
+const HANDSHAKE_ROUNDS_MAX: usize = 4;
+
 /// One engine core.
 pub struct EngineCore {
     pub(crate) config: Config,
@@ -91,7 +95,7 @@ impl EngineCore {
         let mut work = self.receive(now, user_buffer);
         work += self.take_finished(now);
         let mut served = self.drain_awake(now);
-        let (more_work, more_served) = self.layer.poll(now);
+        let (more_work, more_served) = self.poll_layer(now);
         work += more_work;
         served += more_served;
         self.has_served = served > 0 || !self.layer.sockets.dirty.is_empty();
@@ -119,6 +123,22 @@ impl EngineCore {
         self.layer.receive(now, see, lent)
             + self.layer.follow_neighbours(now)
             + self.layer.receive_own(now)
+    }
+
+    /// What connections, timers and files have to do. Who connects to an own address hears of it when the other end stands too:
+    /// of two connections made one after the other, each on a core of its own, the first can be accepted first.
+    fn poll_layer(&mut self, now: Instant) -> (usize, usize) {
+        let mut done = (0, 0);
+        for _ in 0..HANDSHAKE_ROUNDS_MAX {
+            let stand_anew = !self.layer.sockets.established.is_empty();
+            let (work, served) = self.layer.poll(now);
+            done = (done.0 + work, done.1 + served);
+            if !stand_anew {
+                break;
+            }
+            done.0 += self.layer.receive_own(now);
+        }
+        done
     }
 
     /// Whether the last `poll` did anything for a program or a connection: what the stack answers by itself, and

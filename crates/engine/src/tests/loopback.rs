@@ -34,6 +34,26 @@ fn programs_of_one_engine_talk_without_a_frame_on_the_wire() {
     );
 }
 
+/// Whoever is woken may run before the next poll, and what he does then overtakes it on another core.
+#[test]
+fn who_hears_that_he_is_connected_finds_the_other_end_to_be_accepted() {
+    let mut wired = Wired::new(small_limits());
+    let (mut active, mut passive) = (wired.attach(0), wired.attach(0));
+    let (listener, address) = passive.listen(&mut wired, 8).unwrap();
+    for count in 1..=3 {
+        let near = active.open(&mut wired).unwrap();
+        let (remote, local) = (address, None);
+        active.post(Some(near.id), Op::Connect { remote, local });
+        for _ in 0..8 {
+            wired.turn();
+            let stands = near.flags().contains(Flags::CONNECTED);
+            let waiting = listener.header().accept_ready();
+            assert_eq!(waiting, if stands { count } else { count - 1 });
+        }
+        assert!(near.flags().contains(Flags::CONNECTED));
+    }
+}
+
 #[test]
 fn a_port_of_ours_without_listener_refuses() {
     let mut wired = Wired::new(small_limits());
