@@ -9,12 +9,16 @@ mod support;
 
 use std::io;
 use std::net::{TcpStream, UdpSocket};
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ::wire::ethernet::Address;
 use ::wire::{arp, ipv4, tcp};
 use netlink::ethtool::{Offload, set_offload};
-use nic::af_packet::{AfPacket, Config, Handover, OpenError, steering};
+use nic::af_packet::{AfPacket, Config, Handover, OpenError, make_ring, steering};
 use nic::{Driver, Presence, RxChecksum, TxFrame};
 use support::{LEFT, Namespace, RIGHT, VETH, is_ipv4, pattern, receive, receive_all, wait};
 
@@ -79,14 +83,93 @@ fn a_large_segment_arrives_as_one_merged_frame_with_the_right_bytes() {
         return;
     };
     // In the ring, and in the socket's own queue, more than Linux's usual limit of one.
-    for opens_fast in [false, true] {
+    for ring_later in [None, Some((|| ()) as fn())] {
         let config = Config {
-            opens_fast,
+            ring_later,
             ..Config::new(VETH)
         };
         let right = right.run(|| AfPacket::open(&config).unwrap());
         large_segments_arrive(open(&left), right);
     }
+}
+
+static RING_IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+/// Frames of two sizes, from a sender that does not wait, while somebody makes the ring: each arrives once, in order.
+#[test]
+fn a_ring_that_is_made_later_loses_no_frame_and_brings_none_twice() {
+    let Some([left, right]) =
+        support::veth("a_ring_that_is_made_later_loses_no_frame_and_brings_none_twice")
+    else {
+        return;
+    };
+    let config = Config {
+        ring_later: Some(|| {
+            RING_IN_USE.fetch_add(1, Ordering::Relaxed);
+        }),
+        ..Config::new(VETH)
+    };
+    let sender = open(&left);
+    let mut receiver = right.run(|| AfPacket::open(&config).unwrap());
+    assert!(receiver.handover().is_none());
+    let first = receiver.wait_fd().unwrap().as_raw_fd();
+    let link = (
+        sender.caps().hardware_address,
+        receiver.caps().hardware_address,
+    );
+    let received = Arc::new(AtomicU32::new(0));
+    let sending = number_frames(sender, link, Arc::clone(&received));
+    let until = std::time::Instant::now() + PATIENCE;
+    let mut count = 0;
+    while count < FRAMES {
+        assert!(std::time::Instant::now() < until, "{count} of {FRAMES}");
+        let each = &mut |frame: nic::RxFrame<'_>| {
+            if is_ipv4(frame.bytes, ipv4::Protocol::TCP) {
+                let number = frame.bytes[54..58].try_into().unwrap();
+                assert_eq!(u32::from_be_bytes(number), count);
+                assert!(frame.arrived_at_ns.is_some());
+                count += 1;
+            }
+        };
+        receiver.rx_burst(8, each).unwrap();
+        received.store(count, Ordering::Relaxed);
+        let is_asked = count > FRAMES / 4 && RING_IN_USE.load(Ordering::Relaxed) == 0;
+        if let Some(socket) = receiver.ring_socket().filter(|_| is_asked) {
+            // A second time it has one.
+            let _ = right.run(|| make_ring(VETH, socket));
+        }
+    }
+    sending.join().unwrap();
+    assert_ne!(receiver.wait_fd().unwrap().as_raw_fd(), first);
+    assert_eq!(RING_IN_USE.load(Ordering::Relaxed), 1);
+    assert!(receiver.ring_socket().is_none());
+    assert_eq!(receiver.counters().rx_dropped, 0);
+}
+
+const FRAMES: u32 = 20_000;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Sends so many frames with their number, some longer than a ring holds and no more on their way than are kept.
+fn number_frames(
+    mut sender: AfPacket,
+    link: (Address, Address),
+    received: Arc<AtomicU32>,
+) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        for number in 0..FRAMES {
+            let until = std::time::Instant::now() + PATIENCE;
+            while number - received.load(Ordering::Relaxed) > 40 {
+                assert!(std::time::Instant::now() < until, "nobody receives");
+                std::thread::yield_now();
+            }
+            let len = if number.is_multiple_of(5) { 20_000 } else { 30 };
+            let mut payload = vec![0; len];
+            payload[..4].copy_from_slice(&number.to_be_bytes());
+            let headers = support::tcp_headers(link, (LEFT, RIGHT), &tcp::Header::default(), len);
+            let frame = support::tcp_frame(&headers, &payload, Some(1460));
+            assert_eq!(sender.tx_burst(&[frame]).unwrap(), 1);
+        }
+    })
 }
 
 fn large_segments_arrive(mut left: AfPacket, mut right: AfPacket) {
@@ -579,6 +662,13 @@ fn an_interface_without_a_carrier_is_named_and_loses_what_is_sent_without_keepin
     };
     let mut driver = open(&left);
     right.ip(&format!("link set {VETH} down"));
+    // The kernel says so after a while.
+    let until = std::time::Instant::now() + PATIENCE;
+    let has_carrier = || netlink::interface::has_carrier(driver.socket(), VETH).unwrap();
+    while has_carrier() {
+        assert!(std::time::Instant::now() < until, "it keeps its carrier");
+        std::thread::yield_now();
+    }
     // As it stands before anybody has looked: the wait doubles, and then the carrier is looked for.
     let mut tries = 0;
     while driver.tx_burst(&[TxFrame::plain(&[0xff; 60])]).unwrap() == 0 {

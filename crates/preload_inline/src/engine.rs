@@ -59,6 +59,13 @@ pub fn tell_guard(has_heir: bool) {
     }
 }
 
+/// The engine goes on with the socket whose ring the guard has made; the guard is to close the first one.
+fn release_first_socket() {
+    if let Some(guard) = ENGINE.get().and_then(|running| running.guard.as_ref()) {
+        guard.release_first_socket();
+    }
+}
+
 /// Starts the engine where none answers at its name. `Err`: why not.
 fn start(settings: &str) -> Result<(), String> {
     if ENGINE.get().is_some() {
@@ -72,7 +79,7 @@ fn start(settings: &str) -> Result<(), String> {
     };
     hostif::host_hooks::set(client::relocate);
     let claims = claim(&settings)?;
-    let (driver, device, instead) = open(&settings)?;
+    let (driver, sockets, instead) = open(&settings)?;
     if let Some(instead) = &instead {
         shim::report_line(instead);
     }
@@ -82,7 +89,7 @@ fn start(settings: &str) -> Result<(), String> {
             .overrides
             .apply_to(Box::new(beside(&settings, driver, config.interface_index)?));
     let engine = Inline::start(config, listener, driver).map_err(|error| error.to_string())?;
-    let guard = Guard::start(&settings, &engine, device.as_ref());
+    let guard = Guard::start(&settings, &engine, &sockets);
     let running = Running {
         engine,
         claims,
@@ -156,8 +163,8 @@ fn claim(settings: &Settings) -> Result<Vec<OwnedFd>, String> {
     settings.addresses.iter().map(claim).collect()
 }
 
-/// A device, another descriptor of its packet socket, and why it is another than was asked for.
-type Opened = (Box<dyn Driver>, Option<OwnedFd>, Option<String>);
+/// A device, other descriptors of its packet sockets for the guard, and why it is another than was asked for.
+type Opened = (Box<dyn Driver>, [Option<OwnedFd>; 2], Option<String>);
 
 fn open(settings: &Settings) -> Result<Opened, String> {
     let addresses = Some(settings.addresses.iter().map(|own| own.address).collect());
@@ -173,19 +180,21 @@ fn open(settings: &Settings) -> Result<Opened, String> {
         let opened = fallback::open(&config, None).map_err(|error| error.to_string())?;
         let queue = opened.queues.into_iter().next();
         return queue
-            .map(|queue| (queue, None, opened.instead))
+            .map(|queue| (queue, [None, None], opened.instead))
             .ok_or_else(|| format!("{nic} has no queue"));
     }
     let config = af_packet::Config {
         addresses,
-        opens_fast: true,
+        // The guard makes it.
+        ring_later: Guard::can_start().then_some(release_first_socket),
         relocate_fd,
         ..af_packet::Config::new(nic)
     };
     match AfPacket::open(&config) {
         Ok(driver) => {
-            let again = rustix::io::fcntl_dupfd_cloexec(driver.socket(), 0).ok();
-            Ok((Box::new(driver), again, None))
+            let again = |fd| rustix::io::fcntl_dupfd_cloexec(fd, 0).ok();
+            let sockets = [again(driver.socket()), driver.ring_socket().and_then(again)];
+            Ok((Box::new(driver), sockets, None))
         }
         Err(error) => Err(error.to_string()),
     }

@@ -20,15 +20,25 @@ const BINARY_VARIABLE: &str = "SHUNT_BINARY";
 pub struct Guard(OwnedFd);
 
 impl Guard {
-    /// Starts it, with the device's socket for it to close. `None`: without it peers of a program that is killed are not told.
-    pub fn start(settings: &Settings, engine: &Inline, device: Option<&OwnedFd>) -> Option<Self> {
+    /// Whether `shunt run` has named the program that it is.
+    pub fn can_start() -> bool {
+        std::env::var_os(BINARY_VARIABLE).is_some()
+    }
+
+    /// Starts it, with the device's packet sockets: one that it closes last, and one for which it makes a ring. `None`: without it
+    /// peers of a program that is killed are not told.
+    pub fn start(
+        settings: &Settings,
+        engine: &Inline,
+        sockets: &[Option<OwnedFd>; 2],
+    ) -> Option<Self> {
         let binary = CString::new(std::env::var_os(BINARY_VARIABLE)?.into_vec()).ok()?;
         let state = engine.state_file()?;
         let program = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
         let (rx, tx) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
         // It hears of a program without a packet socket as of one.
-        let device = device.unwrap_or(&rx);
-        let fds = [&state, &program, &rx, device].map(|fd| fd.as_raw_fd());
+        let [device, ring] = sockets.each_ref().map(|one| one.as_ref().unwrap_or(&rx));
+        let fds = [&state, &program, &rx, device, ring].map(|fd| fd.as_raw_fd());
         sys::start_apart(&binary, &arguments(settings)?, fds).ok()?;
         Some(Self(client::relocate(tx)))
     }
@@ -37,6 +47,11 @@ impl Guard {
     pub fn tell(&self, has_heir: bool) {
         // It may be gone.
         let _ = rustix::io::write(&self.0, if has_heir { b"x" } else { b"o" });
+    }
+
+    /// The engine has gone on with the socket that has a ring.
+    pub fn release_first_socket(&self) {
+        let _ = rustix::io::write(&self.0, b"r");
     }
 
     /// In a forked child: the engine, and so the guard, is the parent's.

@@ -148,7 +148,7 @@ const FIRST: RawFd = 3;
 /// Starts a program that nobody of this process meets in wait(2), nor hears of by SIGCHLD: a child's child, where the child
 /// in between sends no signal at its end. It has these descriptors as its third and following ones, no others, an empty
 /// environment and every signal blocked.
-pub fn start_apart(program: &CStr, arguments: &[CString], fds: [RawFd; 4]) -> io::Result<()> {
+pub fn start_apart(program: &CStr, arguments: &[CString], fds: [RawFd; 5]) -> io::Result<()> {
     // All that is needed afterwards is made before: another thread may hold the lock of the heap.
     let mut words: Vec<*const libc::c_char> = arguments.iter().map(|word| word.as_ptr()).collect();
     words.push(std::ptr::null());
@@ -181,7 +181,7 @@ pub fn start_apart(program: &CStr, arguments: &[CString], fds: [RawFd; 4]) -> io
 }
 
 /// In a copy of the process: becomes the program. Nothing here allocates or locks, and every call goes to the system directly.
-fn execute(program: &CStr, words: &[*const libc::c_char], fds: [RawFd; 4]) -> ! {
+fn execute(program: &CStr, words: &[*const libc::c_char], fds: [RawFd; 5]) -> ! {
     let empty: [*const libc::c_char; 1] = [std::ptr::null()];
     // SAFETY: numbers, and strings and lists that end with null; only descriptors of this copy change.
     unsafe {
@@ -197,7 +197,8 @@ fn execute(program: &CStr, words: &[*const libc::c_char], fds: [RawFd; 4]) -> ! 
         for (number, fd) in (FIRST..).zip(moved) {
             libc::syscall(libc::SYS_dup3, fd, number, 0);
         }
-        libc::syscall(libc::SYS_close_range, FIRST + 4, u32::MAX, 0);
+        let after = FIRST + 5;
+        libc::syscall(libc::SYS_close_range, after, u32::MAX, 0);
         libc::syscall(
             libc::SYS_execve,
             program.as_ptr(),

@@ -21,7 +21,7 @@ use hostif::host_hooks;
 use nic::wire::{Config, WireEnd};
 use nic::{Caps, ControlMessage, Counters, Driver, LocalPeerChange, LocalPeers, RxFrame, TxFrame};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 
 use destination::Destination;
@@ -73,8 +73,8 @@ pub struct LocalPeerDriver<D> {
     own: Vec<IpAddr>,
     listeners: Vec<OwnedFd>,
     epoll: OwnedFd,
-    /// The device is in `epoll`.
-    is_watched: bool,
+    /// The device's descriptor in `epoll`, if it is there.
+    watched: Option<RawFd>,
     neighbours: Vec<Neighbour>,
     strangers: VecDeque<(u64, OwnedFd)>,
     news: VecDeque<LocalPeerChange>,
@@ -103,6 +103,7 @@ impl<D: Driver> LocalPeerDriver<D> {
             epoll::add(&epoll, fd, EventData::new_u64(tag), EventFlags::IN)
         };
         watch(waited, TAG_DEVICE)?;
+        let watched = Some(waited.as_raw_fd());
         let listeners: Vec<OwnedFd> = own
             .iter()
             .take(handshake::ADDRESSES_MAX)
@@ -117,7 +118,7 @@ impl<D: Driver> LocalPeerDriver<D> {
             own,
             listeners,
             epoll,
-            is_watched: true,
+            watched,
             neighbours: Vec::new(),
             strangers: VecDeque::new(),
             news: VecDeque::new(),
@@ -356,6 +357,28 @@ impl<D: Driver> LocalPeerDriver<D> {
     }
 }
 
+impl<D: Driver> LocalPeerDriver<D> {
+    fn watch_device(&mut self) -> io::Result<()> {
+        let Some(device) = self.device.wait_fd() else {
+            return Ok(());
+        };
+        let tag = EventData::new_u64(TAG_DEVICE);
+        epoll::add(&self.epoll, device, tag, EventFlags::IN)?;
+        self.watched = Some(device.as_raw_fd());
+        Ok(())
+    }
+
+    /// The device may go on with another descriptor (`ring_later` of `nic::af_packet`). The one before receives nothing, and is watched
+    /// until it is closed.
+    fn follow_device(&mut self) -> io::Result<()> {
+        let device = self.device.wait_fd().map(|fd| fd.as_raw_fd());
+        if self.watched.is_some() && self.watched != device {
+            self.watch_device()?;
+        }
+        Ok(())
+    }
+}
+
 impl<D: Driver> Driver for LocalPeerDriver<D> {
     nic::forward_driver!(this => this.device;
         flush_tx, listen_to, attend, mode, complaints);
@@ -368,6 +391,7 @@ impl<D: Driver> Driver for LocalPeerDriver<D> {
         self.bursts = self.bursts.wrapping_add(1);
         if self.neighbours.is_empty() {
             let received = self.device.rx_burst(budget, sink)?;
+            self.follow_device()?;
             // What the device had explains why the caller woke; it will sleep again.
             let woken = std::mem::take(&mut self.slept) && received == 0;
             if woken || self.bursts.is_multiple_of(BURSTS_PER_LOOK) {
@@ -380,6 +404,7 @@ impl<D: Driver> Driver for LocalPeerDriver<D> {
         }
         // Neither can starve the other.
         let received = self.device.rx_burst(budget.div_ceil(2), sink)?;
+        self.follow_device()?;
         if self.heard.len() >= NOTES_MAX {
             return Ok(received);
         }
@@ -400,7 +425,7 @@ impl<D: Driver> Driver for LocalPeerDriver<D> {
     }
 
     fn stop_watch(&mut self) -> io::Result<()> {
-        if std::mem::take(&mut self.is_watched)
+        if self.watched.take().is_some()
             && let Some(device) = self.device.wait_fd()
         {
             epoll::delete(&self.epoll, device)?;
@@ -410,11 +435,8 @@ impl<D: Driver> Driver for LocalPeerDriver<D> {
 
     fn prepare_wait(&mut self) -> io::Result<bool> {
         self.slept = true;
-        if !std::mem::replace(&mut self.is_watched, true)
-            && let Some(device) = self.device.wait_fd()
-        {
-            let tag = EventData::new_u64(TAG_DEVICE);
-            epoll::add(&self.epoll, device, tag, EventFlags::IN)?;
+        if self.watched.is_none() {
+            self.watch_device()?;
         }
         if !self.news.is_empty() || !self.heard.is_empty() || !self.device.prepare_wait()? {
             return Ok(false);

@@ -24,9 +24,9 @@ pub struct Config {
     pub frame_bytes: Option<u32>,
     /// Frames in the receive ring; `None`: 16 MiB of them, and more where frames are so long that these were few.
     pub frame_count: Option<u32>,
-    /// Somebody waits until the socket is open: where its own queue may be long, frames of more than 16 KiB wait there, and the ring
-    /// is small. Whoever goes on with such a socket ([`super::AfPacket::take_up`]) cannot tell which frame of the ring one that waits belongs to.
-    pub opens_fast: bool,
+    /// Somebody waits until the socket is open: frames come from its queue at first, where that may be long, and another process makes
+    /// the ring ([`super::make_ring`]); this is called when it is in use. Such a socket is not handed over.
+    pub ring_later: Option<fn()>,
     /// Moves the socket to the number where it stays.
     pub relocate_fd: fn(OwnedFd) -> OwnedFd,
 }
@@ -43,7 +43,7 @@ impl Config {
             ether_type: None,
             frame_bytes: None,
             frame_count: None,
-            opens_fast: false,
+            ring_later: None,
             relocate_fd: core::convert::identity,
         }
     }

@@ -34,10 +34,12 @@ pub struct Handover {
 }
 
 impl AfPacket {
-    /// What a process after this one needs to go on; a socket of shared addresses is not handed over.
+    /// What a process after this one needs to go on; a socket of shared addresses is not handed over, nor one whose ring
+    /// is made later.
     #[must_use]
     pub fn handover(&self) -> Option<Numbers> {
-        self.config.sharing.is_none().then(|| Numbers {
+        let is_whole = self.config.sharing.is_none() && self.config.ring_later.is_none();
+        is_whole.then(|| Numbers {
             socket: self.socket.as_raw_fd(),
             kernel_drop: self.kernel_drop.as_ref().map(|link| link.fd().as_raw_fd()),
             geometry: self.ring_geometry,
@@ -114,8 +116,8 @@ impl AfPacket {
         }
         set_bypass(socket.as_fd(), &link).ok()?;
         let ring = Ring::take_up(&socket, found).ok()??;
-        let taken = Self::with(config, socket, (ring, found), &link);
-        taken.filter(config).ok()?;
+        let taken = Self::with(config, socket, (Some(ring), found), &link);
+        taken.filter(taken.socket.as_fd(), config).ok()?;
         Some((taken, kernel_drop.map(Link::from_fd)))
     }
 

@@ -13,6 +13,7 @@ pub mod filter;
 mod handover;
 mod kernel_drop;
 mod presence;
+mod queue;
 mod ring;
 mod rx;
 pub mod steering;
@@ -41,6 +42,8 @@ pub use error::OpenError;
 use error::failed;
 pub use handover::{Handover, Numbers};
 use presence::{Fanout, FanoutMember};
+pub use queue::make_ring;
+use queue::{Later, Queue};
 pub use ring::Geometry;
 use ring::Ring;
 
@@ -48,18 +51,22 @@ use ring::Ring;
 const FRAME_OVERHEAD_BYTES: u32 = 256;
 /// Memory of the receive ring, whatever the size of its frames.
 const RING_BYTES: u32 = 16 << 20;
-/// Of one that opens fast, and of its frames: the kernel clears it before the socket is open.
-const FAST_RING_BYTES: u32 = 4 << 20;
-const FAST_FRAME_BYTES: u32 = 16 << 10;
+/// Of one that is made later, and of its frames: each program with an engine inside has one.
+const LATER_RING_BYTES: u32 = 4 << 20;
+const LATER_FRAME_BYTES: u32 = 16 << 10;
 /// What may wait in the socket of such a ring.
 const QUEUE_BYTES: usize = 16 << 20;
+/// Virtio header and frame, with the largest packet of IPv4, where there is no ring; longer ones make the buffer longer.
+const QUEUED_FRAME_BYTES: usize = (64 << 10) + 64;
 /// As many frames as there are at least: of small packets each takes one as well.
 const FRAMES_MIN: u32 = 96;
 
 /// An open interface.
 pub struct AfPacket {
     // The ring is unmapped before the socket closes: fields drop in order.
-    ring: Ring,
+    ring: Option<Ring>,
+    /// While there is no ring, and when there is one for the first time.
+    queue: Option<Queue>,
     ring_geometry: Geometry,
     socket: OwnedFd,
     /// As it was opened.
@@ -84,7 +91,7 @@ pub struct AfPacket {
     lacks_carrier: bool,
     counters: Counters,
     ring_full: AtomicU64,
-    /// For frames that are longer than the ring's; empty until the first.
+    /// For frames from the socket's queue, with their virtio header; grows with what comes.
     long: Vec<u8>,
 }
 
@@ -124,7 +131,7 @@ impl AfPacket {
     /// See [`OpenError`]; each message says what to do next.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
         let (mut opened, interface) = Self::prepare(config)?;
-        opened.filter(config)?;
+        opened.filter(opened.socket.as_fd(), config)?;
         sys::bind(opened.socket.as_fd(), interface).map_err(opened.failed("bind"))?;
         opened.drop_kernel_copy(config);
         Ok(opened)
@@ -153,7 +160,7 @@ impl AfPacket {
             queues.push(queue);
         }
         for queue in &queues {
-            queue.filter(config)?;
+            queue.filter(queue.socket.as_fd(), config)?;
         }
         if let Some(first) = queues.first_mut() {
             first.drop_kernel_copy(config);
@@ -163,33 +170,39 @@ impl AfPacket {
 
     /// A socket with its ring that receives nothing yet, and the interface's number.
     fn prepare(config: &Config) -> Result<(Self, u32), OpenError> {
-        let interface = config.interface.clone();
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Protocol 0: nothing is received before the filter, the ring and the binding stand.
-        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None);
-        let socket = (config.relocate_fd)(socket.map_err(refused(&interface))?);
-        let link = read(&interface)?;
-        configure(&socket, &link).map_err(failed(&interface, "setting packet socket options"))?;
-        // The kernel allows root a queue as long as that.
-        let opens_fast = config.opens_fast
-            && sockopt::set_socket_recv_buffer_size_force(&socket, QUEUE_BYTES).is_ok();
-        let geometry = geometry(config, &link, opens_fast);
-        let ring =
-            Ring::make(&socket, geometry).map_err(|source| OpenError::Ring { geometry, source })?;
-        Ok((
-            Self::with(config, socket, (ring, geometry), &link),
-            link.index,
-        ))
+        let socket = packet_socket(config)?;
+        let link = read(&config.interface)?;
+        let failed = |call| failed(&config.interface, call);
+        configure(&socket, &link).map_err(failed("setting packet socket options"))?;
+        let is_root = || sockopt::set_socket_recv_buffer_size_force(&socket, QUEUE_BYTES).is_ok();
+        let Some(tell) = config.ring_later.filter(|_| is_root()) else {
+            let geometry = geometry(config, &link, false);
+            let ring = Ring::make(&socket, geometry)
+                .map_err(|source| OpenError::Ring { geometry, source })?;
+            let opened = Self::with(config, socket, (Some(ring), geometry), &link);
+            return Ok((opened, link.index));
+        };
+        sys::ask_beside(socket.as_fd()).map_err(failed("setting packet socket options"))?;
+        let second = packet_socket(config)?;
+        configure(&second, &link).map_err(failed("setting packet socket options"))?;
+        sockopt::set_socket_recv_buffer_size_force(&second, QUEUE_BYTES)
+            .map_err(|errno| failed("SO_RCVBUFFORCE")(errno.into()))?;
+        let geometry = geometry(config, &link, true);
+        let mut opened = Self::with(config, socket, (None, geometry), &link);
+        opened.queue = Some(Queue::Alone(Later::new(second, tell)));
+        opened.long = vec![0; QUEUED_FRAME_BYTES];
+        Ok((opened, link.index))
     }
 
     fn with(
         config: &Config,
         socket: OwnedFd,
-        (ring, ring_geometry): (Ring, Geometry),
+        (ring, ring_geometry): (Option<Ring>, Geometry),
         link: &Interface,
     ) -> Self {
         Self {
             ring,
+            queue: None,
             ring_geometry,
             socket,
             config: config.clone(),
@@ -214,20 +227,18 @@ impl AfPacket {
         failed(&self.interface, call)
     }
 
-    fn filter(&self, config: &Config) -> Result<(), OpenError> {
+    fn filter(&self, socket: BorrowedFd<'_>, config: &Config) -> Result<(), OpenError> {
         match (config.ether_type, &config.sharing) {
             (Some(ether_type), _) => {
                 let program = filter::for_ether_type(ether_type);
-                let attached = bpf::classic::attach(self.socket.as_fd(), &program);
+                let attached = bpf::classic::attach(socket, &program);
                 attached.map_err(self.failed("attaching the filter of one EtherType"))
             }
             (None, Some(sharing)) => {
-                let admitted = sharing.admit_to(self.socket.as_fd());
+                let admitted = sharing.admit_to(socket);
                 admitted.map_err(self.failed("attaching the filter of what is claimed"))
             }
-            (None, None) => {
-                set_addresses(&self.socket, &self.interface, config.addresses.as_deref())
-            }
+            (None, None) => set_addresses(socket, &self.interface, config.addresses.as_deref()),
         }
     }
 
@@ -245,7 +256,7 @@ impl AfPacket {
     /// # Errors
     /// Too many addresses, or the kernel refused the filter; the old one stays.
     pub fn set_addresses(&self, addresses: Option<&[IpAddr]>) -> Result<(), OpenError> {
-        set_addresses(&self.socket, &self.interface, addresses)
+        set_addresses(self.socket.as_fd(), &self.interface, addresses)
     }
 
     /// The packet socket, for a filter of the caller's own.
@@ -253,6 +264,15 @@ impl AfPacket {
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// One that receives nothing before the filter, the ring and the binding stand.
+fn packet_socket(config: &Config) -> Result<OwnedFd, OpenError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None);
+    Ok((config.relocate_fd)(
+        socket.map_err(refused(&config.interface))?,
+    ))
 }
 
 /// Why there is no socket that receives frames.
@@ -300,14 +320,14 @@ fn set_bypass(socket: BorrowedFd<'_>, link: &Interface) -> io::Result<()> {
 }
 
 fn set_addresses(
-    socket: &OwnedFd,
+    socket: BorrowedFd<'_>,
     interface: &str,
     addresses: Option<&[IpAddr]>,
 ) -> Result<(), OpenError> {
     let program = addresses.map(filter::for_addresses).transpose()?;
     let changed = match program {
-        Some(program) => bpf::classic::attach(socket.as_fd(), &program),
-        None => bpf::classic::detach(socket.as_fd()),
+        Some(program) => bpf::classic::attach(socket, &program),
+        None => bpf::classic::detach(socket),
     };
     changed.map_err(|source| OpenError::System {
         call: "attaching the address filter",
@@ -359,9 +379,9 @@ fn frame_bytes_of(link: &Interface) -> u32 {
     largest.max(segments::ORDINARY_BYTES).next_power_of_two()
 }
 
-fn geometry(config: &Config, link: &Interface, opens_fast: bool) -> Geometry {
-    let (ring_bytes, longest_bytes) = if opens_fast {
-        (FAST_RING_BYTES, FAST_FRAME_BYTES)
+fn geometry(config: &Config, link: &Interface, is_later: bool) -> Geometry {
+    let (ring_bytes, longest_bytes) = if is_later {
+        (LATER_RING_BYTES, LATER_FRAME_BYTES)
     } else {
         (RING_BYTES, u32::MAX)
     };
@@ -391,7 +411,8 @@ impl Driver for AfPacket {
 
     fn prepare_wait(&mut self) -> io::Result<bool> {
         self.slept = true;
-        Ok(!self.ring.is_ready())
+        // What waits in the queue shows at the socket.
+        Ok(!self.ring.as_ref().is_some_and(Ring::is_ready))
     }
 
     fn wait_deadline_us(&self) -> Option<u64> {

@@ -238,7 +238,7 @@ impl AfPacket {
         if !member.is_complete() {
             return Ok(false);
         }
-        self.filter(&config)?;
+        self.filter(self.socket.as_fd(), &config)?;
         self.awaits_others = false;
         Ok(true)
     }

@@ -7,7 +7,7 @@
 mod sys;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use sys::Mapping;
@@ -60,7 +60,17 @@ pub(super) struct Ring {
 impl Ring {
     /// Asks the socket for a ring.
     pub(super) fn make(socket: &OwnedFd, geometry: Geometry) -> io::Result<Self> {
-        Mapping::request(socket, geometry)?;
+        Self::request(socket.as_fd(), geometry)?;
+        Self::map(socket, geometry)
+    }
+
+    /// As [`Self::make`], for another process.
+    pub(super) fn request(socket: BorrowedFd<'_>, geometry: Geometry) -> io::Result<()> {
+        Mapping::request(socket, geometry)
+    }
+
+    /// The ring that the socket has and nobody has used.
+    pub(super) fn map(socket: &OwnedFd, geometry: Geometry) -> io::Result<Self> {
         Ok(Self {
             mapping: Mapping::map(socket, geometry)?,
             next: 0,

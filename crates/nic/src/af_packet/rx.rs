@@ -1,4 +1,4 @@
-//! Receiving: frames from the mapped ring, longer ones from the socket itself.
+//! Receiving: frames from the mapped ring, longer ones from the socket itself; before there is a ring, see `queue.rs`.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -15,12 +15,16 @@ impl AfPacket {
         budget: usize,
         sink: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
-        let mut handled = 0;
-        let mut received = 0;
-        while handled < budget && self.ring.is_ready() {
+        let (mut handled, mut received) = (0, 0);
+        if self.queue.is_some() {
+            (handled, received) = self.receive_queued(budget, sink)?;
+        }
+        while handled < budget
+            && let Some(ring) = self.ring.as_mut().filter(|ring| ring.is_ready())
+        {
             let long = &mut self.long;
             let socket = self.socket.as_fd();
-            let delivered = self.ring.look().and_then(|slot| {
+            let delivered = ring.look().and_then(|slot| {
                 let tagged = slot.tagged;
                 let (offload, bytes) = if slot.copied {
                     receive_long(socket, long, slot.frame_len)?
@@ -39,7 +43,7 @@ impl AfPacket {
                     bytes.len()
                 })
             });
-            self.ring.release();
+            ring.release();
             handled += 1;
             match delivered {
                 Some(len) => {

@@ -190,3 +190,81 @@ pub(super) fn send(fd: BorrowedFd<'_>, frame: &TxFrame<'_>) -> io::Result<()> {
     };
     done(sent)
 }
+
+/// A frame from a socket's queue.
+pub(super) struct Queued {
+    /// Bytes of virtio header and frame; more than the buffer if it was cut.
+    pub len: usize,
+    /// A VLAN tag was taken out of the frame.
+    pub tagged: bool,
+    /// When it came, in nanoseconds since 1970.
+    pub arrived_at_ns: Option<u64>,
+}
+
+/// What the kernel says beside a frame.
+const CONTROL_WORDS: usize = 16;
+
+/// Has the kernel say of each frame from the queue whether it had a tag, and when it came.
+pub(super) fn ask_beside(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set_option(fd, libc::PACKET_AUXDATA, &1_i32)?;
+    sys::set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32)
+}
+
+/// The next frame of the socket's queue; `None`: there is none. An error is told once, as that the interface went down.
+pub(super) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<Queued>> {
+    let mut control = [0_u64; CONTROL_WORDS];
+    let mut span = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: `msghdr` is plain C data for which all zeros (no name) is valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut span;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+    // SAFETY: `message` points at the buffer and the control data, both of that size, which outlive the call.
+    let received =
+        unsafe { libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut message, flags) };
+    let Ok(len) = usize::try_from(received) else {
+        let error = io::Error::last_os_error();
+        return match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EINTR | libc::ENOMEM) => Ok(None),
+            _ => Err(error),
+        };
+    };
+    let (mut tagged, mut arrived_at_ns) = (false, None);
+    // SAFETY: the kernel has written `message` and its control data, which the macros follow; each structure is read where the
+    // kernel says that one of that kind lies, wherever it is aligned.
+    unsafe {
+        let mut at = libc::CMSG_FIRSTHDR(&raw const message);
+        while let Some(header) = at.as_ref() {
+            let data = libc::CMSG_DATA(at);
+            match (header.cmsg_level, header.cmsg_type) {
+                (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
+                    let beside = data.cast::<libc::tpacket_auxdata>().read_unaligned();
+                    tagged = beside.tp_status & libc::TP_STATUS_VLAN_VALID != 0;
+                }
+                (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) => {
+                    arrived_at_ns = ns_of(data.cast::<libc::timespec>().read_unaligned());
+                }
+                _ => {}
+            }
+            at = libc::CMSG_NXTHDR(&raw const message, at);
+        }
+    }
+    Ok(Some(Queued {
+        len,
+        tagged,
+        arrived_at_ns,
+    }))
+}
+
+fn ns_of(time: libc::timespec) -> Option<u64> {
+    let (s, ns) = (
+        u64::try_from(time.tv_sec).ok()?,
+        u64::try_from(time.tv_nsec).ok()?,
+    );
+    s.checked_mul(1_000_000_000)?.checked_add(ns)
+}

@@ -1,12 +1,13 @@
 //! The guard of a program with an engine inside: sleeps until the program is killed, and then resets the connections that its
 //! engine has left, so that no peer waits for ever for somebody who is gone (docs/decisions/0065-peers-of-a-killed-program.md).
 //!
-//! The engine starts it (`preload_inline/src/guard.rs`) with four descriptors: the memory file with its tables, the
-//! program's pidfd, a pipe, and the packet socket, so that the program is not the last to close it, which takes 20 ms. A byte in the pipe says that a child goes on with the engine (`x`), or not after all (`o`); its
-//! end without the program's, that the program has executed another.
+//! The engine starts it (`preload_inline/src/guard.rs`) with five descriptors: the memory file with its tables, the
+//! program's pidfd, a pipe, and the packet sockets, so that the program is not the last to close them, which takes 20 ms. A byte in the
+//! pipe says that a child goes on with the engine (`x`), or not after all (`o`), or that the first packet socket is not needed any more
+//! (`r`); its end without the program's, that the program has executed another.
 //!
-//! Meanwhile it keeps what arrives for the program's addresses from the kernel: to ask for that takes 10 ms, for which no connection
-//! of the program waits here.
+//! Meanwhile it does what takes 10 ms and longer, for which no connection of the program waits here: makes the ring of the second packet
+//! socket, and has what arrives for the program's addresses kept from the kernel.
 
 use std::process::ExitCode;
 
@@ -15,15 +16,15 @@ use hostif::Steering;
 use nic::af_packet;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fd::OwnedFd,
+    fd::{AsFd as _, OwnedFd},
     io::Errno,
 };
 
 use super::{arguments::Arguments, config, confined, drivers};
 use crate::sys;
 
-/// The memory file, the program, the pipe, the device.
-const INHERITED: [i32; 4] = [3, 4, 5, 6];
+/// The memory file, the program, the pipe, the packet sockets.
+const INHERITED: [i32; 5] = [3, 4, 5, 6, 7];
 /// Between the end of a program's descriptors and its own.
 const DEATH: Timespec = Timespec {
     tv_sec: 1,
@@ -31,16 +32,21 @@ const DEATH: Timespec = Timespec {
 };
 /// A child goes on with the engine.
 const HEIR: u8 = b'x';
+/// The engine has gone on with the second packet socket.
+const NOT_NEEDED: u8 = b'r';
 
 /// Runs until the program has ended.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let [state, program, pipe, device] = INHERITED.map(sys::inherited);
-    let (state, program, pipe, _device) = (state?, program?, pipe?, device?);
+    let [state, program, pipe, first, second] = INHERITED.map(sys::inherited);
+    let (state, program, pipe) = (state?, program?, pipe?);
+    let (first, second) = (first?, second?);
     sys::unblock_signals();
+    // Over AF_XDP these are other descriptors of the pipe. Without a ring each frame takes the program a system call.
+    let _ = af_packet::make_ring(&arguments.nic, second.as_fd());
     // Where it may not the kernel looks at those packets too, and throws them away.
     let kept_from_kernel = keep_from_kernel(arguments);
     confined::begin(arguments);
-    if !was_killed(&program, &pipe)? {
+    if !was_killed(&program, &pipe, first)? {
         return Ok(ExitCode::SUCCESS);
     }
     drop(kept_from_kernel);
@@ -62,8 +68,8 @@ fn keep_from_kernel(arguments: &Arguments) -> Option<bpf::Link> {
 
 /// Waits for the end of the program. False: it has ended in order, somebody goes on with its engine, or it is another program
 /// now.
-fn was_killed(program: &OwnedFd, pipe: &OwnedFd) -> anyhow::Result<bool> {
-    let mut has_heir = false;
+fn was_killed(program: &OwnedFd, pipe: &OwnedFd, first: OwnedFd) -> anyhow::Result<bool> {
+    let (mut has_heir, mut first) = (false, Some(first));
     loop {
         let mut both = [program, pipe].map(|fd| PollFd::new(fd, PollFlags::IN));
         match poll(&mut both, None) {
@@ -76,7 +82,14 @@ fn was_killed(program: &OwnedFd, pipe: &OwnedFd) -> anyhow::Result<bool> {
             match rustix::io::read(pipe, &mut words) {
                 // What it said last comes before its end.
                 Ok(0) => return Ok(!has_heir && ends_soon(program)?),
-                Ok(count) => has_heir = words[count - 1] == HEIR,
+                Ok(count) => {
+                    for word in &words[..count] {
+                        match *word {
+                            NOT_NEEDED => drop(first.take()),
+                            word => has_heir = word == HEIR,
+                        }
+                    }
+                }
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno).context("hearing of the program"),
             }
@@ -113,15 +126,26 @@ mod tests {
 
     #[test]
     fn a_program_that_is_killed_is_told_from_one_that_leaves_its_engine_to_a_child() {
-        for (words, killed) in [(&b""[..], true), (b"x", false), (b"xo", true)] {
+        for (words, killed) in [
+            (&b""[..], true),
+            (b"x", false),
+            (b"xo", true),
+            (b"xr", false),
+            (b"rxo", true),
+        ] {
             let (mut child, pidfd) = program();
             let (rx, tx) = pipe().unwrap();
             rustix::io::write(&tx, words).unwrap();
             child.kill().unwrap();
             child.wait().unwrap();
-            assert_eq!(was_killed(&pidfd, &rx).unwrap(), killed, "{words:?}");
+            let (first, held) = pipe().unwrap();
+            let was = was_killed(&pidfd, &rx, held);
+            assert_eq!(was.unwrap(), killed, "{words:?}");
+            let mut end = [PollFd::new(&first, PollFlags::IN)];
+            assert!(poll(&mut end, None).unwrap() > 0, "it is closed");
             drop(tx);
-            assert!(was_killed(&pidfd, &rx).unwrap(), "its pipe ends too");
+            let killed = was_killed(&pidfd, &rx, first);
+            assert!(killed.unwrap(), "its pipe ends too");
         }
     }
 
@@ -130,7 +154,8 @@ mod tests {
         let (mut child, pidfd) = program();
         let (rx, tx) = pipe().unwrap();
         drop(tx);
-        assert!(!was_killed(&pidfd, &rx).unwrap());
+        let (first, _) = pipe().unwrap();
+        assert!(!was_killed(&pidfd, &rx, first).unwrap());
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -40,7 +40,7 @@ unsafe impl Send for Mapping {}
 
 impl Mapping {
     /// Asks the socket for a ring.
-    pub(super) fn request(socket: &OwnedFd, geometry: Geometry) -> io::Result<()> {
+    pub(super) fn request(socket: BorrowedFd<'_>, geometry: Geometry) -> io::Result<()> {
         let Geometry {
             frame_bytes,
             frame_count,
@@ -52,7 +52,7 @@ impl Mapping {
             tp_frame_size: frame_bytes,
             tp_frame_nr: frame_count,
         };
-        set_option(socket.as_fd(), libc::PACKET_RX_RING, &request)
+        set_option(socket, libc::PACKET_RX_RING, &request)
     }
 
     /// Maps the ring that the socket has. EINVAL: it has none of this size.

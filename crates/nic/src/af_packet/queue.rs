@@ -1,0 +1,231 @@
+//! Receiving from the queue of a socket that has no ring, until another process has made one for a second socket.
+//!
+//! Before a packet socket has its ring the kernel waits until no processor is in the middle of a packet (`packet_set_ring` in
+//! net/packet/af_packet.c), 10 to 20 ms whatever the ring's size, and twice that when it is closed. A program that fetches one page is
+//! over before that. So the first socket has no ring; each frame takes a system call. Once there are many of them the second socket
+//! is bound in its place. For some microseconds both receive: what the ring has again is not delivered twice.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use super::filter::NOTHING;
+use super::ring::Ring;
+use super::sys::{self, Queued};
+use super::{AfPacket, Config, OpenError, geometry, read};
+use rustix::net::RecvFlags;
+
+use crate::driver::RxFrame;
+use crate::vnet;
+
+/// Frames after which it is looked whether there is a ring, each time.
+const FRAMES_PER_LOOK: u32 = 256;
+/// Frames that are compared with those in the ring: so many do not arrive between two system calls.
+const FRAMES_COMPARED: usize = 256;
+
+/// Of each: less than a frame of any ring holds.
+const BYTES_COMPARED: usize = 1024;
+
+/// A socket for which somebody else makes the ring: see [`make_ring`].
+pub(super) struct Later {
+    /// Neither bound nor with a ring, at first.
+    ring_socket: OwnedFd,
+    /// Of frames that were received.
+    until_look: u32,
+    /// The ring is in use.
+    tell: fn(),
+}
+
+impl Later {
+    pub(super) fn new(ring_socket: OwnedFd, tell: fn()) -> Self {
+        Self {
+            ring_socket,
+            until_look: FRAMES_PER_LOOK,
+            tell,
+        }
+    }
+}
+
+/// How far the first socket has come.
+pub(super) enum Queue {
+    /// It is the only one that receives.
+    Alone(Later),
+    /// It receives nothing more, and what it has comes before what is in the ring.
+    Emptied { before: OwnedFd, tell: fn() },
+    /// The ring begins with frames that were received already: these, as hashes.
+    Again(VecDeque<u64>),
+}
+
+/// Makes the ring for a second socket of [`AfPacket::ring_socket`] on `interface`, of the size that its driver maps.
+///
+/// # Errors
+/// As [`AfPacket::open`].
+pub fn make_ring(interface: &str, socket: BorrowedFd<'_>) -> Result<(), OpenError> {
+    let geometry = geometry(&Config::new(interface), &read(interface)?, true);
+    Ring::request(socket, geometry).map_err(|source| OpenError::Ring { geometry, source })
+}
+
+impl AfPacket {
+    /// The second socket, whose ring another process is to make by [`make_ring`]; both processes keep it open.
+    #[must_use]
+    pub fn ring_socket(&self) -> Option<BorrowedFd<'_>> {
+        match &self.queue {
+            Some(Queue::Alone(later)) => Some(later.ring_socket.as_fd()),
+            _ => None,
+        }
+    }
+
+    /// Receives what the first socket has, and passes what the ring has again. How many frames these were, and how many of them were
+    /// delivered.
+    pub(super) fn receive_queued(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<(usize, usize)> {
+        match self.queue.take() {
+            Some(Queue::Alone(later)) => {
+                let done = self.take_from_queue(budget, sink, None)?;
+                self.queue = Some(self.look_for_ring(later, done.0));
+                Ok(done)
+            }
+            Some(Queue::Emptied { before, tell }) => {
+                let mut seen = VecDeque::new();
+                let own = std::mem::replace(&mut self.socket, before);
+                let done = self.take_from_queue(budget, sink, Some(&mut seen));
+                let before = std::mem::replace(&mut self.socket, own);
+                let done = done?;
+                self.queue = if done.0 == budget {
+                    Some(Queue::Emptied { before, tell })
+                } else {
+                    drop(before);
+                    tell();
+                    Some(Queue::Again(seen))
+                };
+                Ok(done)
+            }
+            Some(Queue::Again(seen)) => {
+                self.queue = self.pass_what_was_seen(seen);
+                Ok((0, 0))
+            }
+            None => Ok((0, 0)),
+        }
+    }
+
+    fn take_from_queue(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(RxFrame<'_>),
+        mut seen: Option<&mut VecDeque<u64>>,
+    ) -> io::Result<(usize, usize)> {
+        let (mut handled, mut received) = (0, 0);
+        while handled < budget {
+            let queued = match sys::receive(self.socket.as_fd(), &mut self.long) {
+                Ok(Some(queued)) => queued,
+                Ok(None) => break,
+                Err(error) => {
+                    self.miss(&error)?;
+                    break;
+                }
+            };
+            handled += 1;
+            if let Some(seen) = &mut seen {
+                seen.truncate(FRAMES_COMPARED - 1);
+                let frame = self.long.get(vnet::LEN..queued.len).unwrap_or_default();
+                seen.push_front(hash_of(frame.len(), frame));
+            }
+            match deliver(&self.long, &queued, sink) {
+                Some(len) => {
+                    received += 1;
+                    self.counters.rx_frames += 1;
+                    self.counters.rx_bytes += len as u64;
+                }
+                None => self.counters.rx_dropped += 1,
+            }
+            // For the next one as long.
+            let longest = self.long.len().max(queued.len);
+            self.long.resize(longest, 0);
+        }
+        Ok((handled, received))
+    }
+
+    /// Goes on with the second socket if it has a ring.
+    fn look_for_ring(&mut self, mut later: Later, frames: usize) -> Queue {
+        let frames = u32::try_from(frames).unwrap_or(u32::MAX);
+        later.until_look = later.until_look.saturating_sub(frames);
+        if later.until_look > 0 {
+            return Queue::Alone(later);
+        }
+        later.until_look = FRAMES_PER_LOOK;
+        let Ok(ring) = Ring::map(&later.ring_socket, self.ring_geometry) else {
+            return Queue::Alone(later);
+        };
+        if self.bind_second(&later.ring_socket).is_err() {
+            // It receives nothing, or what the first one has too.
+            return Queue::Alone(later);
+        }
+        if let Ok(drops) = sys::take_drops(self.socket.as_fd()) {
+            let dropped = &self.ring_full;
+            dropped.fetch_add(u64::from(drops), Ordering::Relaxed);
+        }
+        let before = std::mem::replace(&mut self.socket, later.ring_socket);
+        self.ring = Some(ring);
+        Queue::Emptied {
+            before,
+            tell: later.tell,
+        }
+    }
+
+    /// Has the second socket receive, and the first one no longer.
+    fn bind_second(&self, second: &OwnedFd) -> Result<(), OpenError> {
+        self.filter(second.as_fd(), &self.config)?;
+        for group in &self.groups {
+            sys::change_membership(second.as_fd(), self.index, *group, true)
+                .map_err(self.failed("joining a group"))?;
+        }
+        sys::bind(second.as_fd(), self.index).map_err(self.failed("bind"))?;
+        bpf::classic::attach(self.socket.as_fd(), &NOTHING)
+            .map_err(self.failed("attaching a filter"))
+    }
+
+    /// Gives back the frames at the ring's beginning that were delivered already. `None`: it has others now.
+    fn pass_what_was_seen(&mut self, mut seen: VecDeque<u64>) -> Option<Queue> {
+        let ring = self.ring.as_mut()?;
+        while !seen.is_empty() && ring.is_ready() {
+            let slot = ring.look();
+            let is_long = slot.as_ref().is_some_and(|slot| slot.copied);
+            let hash = slot.map(|slot| hash_of(slot.frame_len, slot.bytes));
+            // The newest is first.
+            let at = seen.iter().rposition(|one| Some(*one) == hash)?;
+            seen.truncate(at);
+            if is_long {
+                let _ = rustix::net::recv(&self.socket, &mut [0; 1][..], RecvFlags::DONTWAIT);
+            }
+            ring.release();
+        }
+        (!seen.is_empty()).then_some(Queue::Again(seen))
+    }
+}
+
+/// Of a frame's length and beginning.
+fn hash_of(len: usize, frame: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (len, &frame[..len.min(frame.len()).min(BYTES_COMPARED)]).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Its length; `None`: it was cut, has a VLAN tag, or its virtio header is wrong.
+fn deliver(buffer: &[u8], queued: &Queued, sink: &mut dyn FnMut(RxFrame<'_>)) -> Option<usize> {
+    let (offload, bytes) = buffer.get(..queued.len)?.split_at_checked(vnet::LEN)?;
+    let (checksum, segment_size) = vnet::parse(offload)?;
+    (!queued.tagged).then(|| {
+        sink(RxFrame {
+            bytes,
+            checksum,
+            segment_size,
+            arrived_at_ns: queued.arrived_at_ns,
+        });
+        bytes.len()
+    })
+}
