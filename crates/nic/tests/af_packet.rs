@@ -639,7 +639,32 @@ fn an_interface_that_is_switched_off_is_said_once_and_goes_on_when_it_is_on() {
     let Some([left, right]) = support::veth(test) else {
         return;
     };
-    let (mut driver, mut peer) = (open(&left), open(&right));
+    goes_on_when_it_is_on(&left, open(&left), open(&right));
+}
+
+#[test]
+fn an_interface_that_is_switched_off_before_there_is_a_ring_goes_on_when_it_is_on() {
+    let test = "an_interface_that_is_switched_off_before_there_is_a_ring_goes_on_when_it_is_on";
+    let Some([left, right]) = support::veth(test) else {
+        return;
+    };
+    let config = Config {
+        ring_later: Some(|| ()),
+        ..Config::new(VETH)
+    };
+    let mut driver = left.run(|| AfPacket::open(&config).unwrap());
+    left.ip(&format!("link set {VETH} down"));
+    // Who receives hears of it first.
+    let error = driver.rx_burst(1, &mut |_| ()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NetworkUnreachable);
+    assert_eq!(left.run(|| driver.attend()), Presence::Down);
+    left.ip(&format!("link set {VETH} up"));
+    assert_eq!(left.run(|| driver.attend()), Presence::Up);
+    exchanges(&mut driver, &mut open(&right));
+    goes_on_when_it_is_on(&left, driver, open(&right));
+}
+
+fn goes_on_when_it_is_on(left: &Namespace, mut driver: AfPacket, mut peer: AfPacket) {
     for _ in 0..3 {
         left.ip(&format!("link set {VETH} down"));
         let error = driver.tx_burst(&[TxFrame::plain(&[0xff; 60])]).unwrap_err();

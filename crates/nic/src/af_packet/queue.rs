@@ -86,24 +86,25 @@ impl AfPacket {
     ) -> io::Result<(usize, usize)> {
         match self.queue.take() {
             Some(Queue::Alone(later)) => {
-                let done = self.take_from_queue(budget, sink, None)?;
-                self.queue = Some(self.look_for_ring(later, done.0));
-                Ok(done)
+                let done = self.take_from_queue(budget, sink, None);
+                let frames = done.as_ref().map_or(0, |done| done.0);
+                self.queue = Some(self.look_for_ring(later, frames));
+                done
             }
             Some(Queue::Emptied { before, tell }) => {
                 let mut seen = VecDeque::new();
                 let own = std::mem::replace(&mut self.socket, before);
                 let done = self.take_from_queue(budget, sink, Some(&mut seen));
                 let before = std::mem::replace(&mut self.socket, own);
-                let done = done?;
-                self.queue = if done.0 == budget {
+                // One that cannot be read has nothing more to say.
+                self.queue = if done.as_ref().is_ok_and(|done| done.0 == budget) {
                     Some(Queue::Emptied { before, tell })
                 } else {
                     drop(before);
                     tell();
                     Some(Queue::Again(seen))
                 };
-                Ok(done)
+                done
             }
             Some(Queue::Again(seen)) => {
                 self.queue = self.pass_what_was_seen(seen);
