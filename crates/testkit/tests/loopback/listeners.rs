@@ -1,5 +1,7 @@
 //! Listeners and clients over loopback on an engine that come and go: each connection is the engine's, whenever it is begun.
 
+use testkit::world;
+
 use super::Testbed;
 
 /// Listens on a port, takes a connection, and closes, over and over.
@@ -15,29 +17,28 @@ for _ in range(int(sys.argv[2])):
 print('served')
 ";
 
-/// Connects as soon as it can, as often.
+/// Connects as soon as it can, as often; prints how many of the calls that connected took the time for which a listener is shown before the
+/// kernel hears in its place.
 const TRIES: &str = "
-import socket, sys
-refused = cut = 0
+import socket, sys, time
+refused = cut = late = 0
 for _ in range(int(sys.argv[2])):
     while True:
         with socket.socket() as one:
             try:
+                began = time.monotonic()
                 one.connect((sys.argv[1], 7300))
+                late += time.monotonic() - began >= 0.001
                 one.sendall(b'y')
                 if one.recv(2): break
                 cut += 1
             except ConnectionRefusedError: refused += 1
             except (ConnectionResetError, BrokenPipeError): cut += 1
-print('connected')
+print(late)
 ";
 
-/// Connects of all that may be interrupted on a busy machine between the look whether somebody is there and the kernel's own: before
-/// listeners were shown four of five went to the kernel.
-const INTERRUPTED_MAX: u64 = 80;
-
 /// As often a listener is made while somebody tries to connect.
-const ROUNDS: &str = "400";
+const ROUNDS: u64 = 400;
 
 #[test]
 fn a_listener_in_the_making_leaves_no_connection_to_the_kernel() {
@@ -55,21 +56,33 @@ fn a_supervised_listener_in_the_making_leaves_no_connection_to_the_kernel() {
     listeners_leave_nothing_to_the_kernel("loopback-making-supervised", &[], &flags);
 }
 
+/// A connect goes to the kernel if it is interrupted for a millisecond between its look whether somebody is there and the kernel's own
+/// (docs/decisions/0042-loopback.md), and then the call takes at least as long. Before listeners were shown four of five went there.
 fn listeners_leave_nothing_to_the_kernel(test: &str, engine: &[&str], flags: &[&str]) {
     let Some(testbed) = Testbed::new(test, &["python3"], engine) else {
         return;
     };
     let both = [&["run", "--loopback"], flags, &["--"]].concat();
+    let (rounds, mut late) = (ROUNDS.to_string(), 0);
     for address in ["127.0.0.1", "0.0.0.0"] {
-        let line = ["python3", "-c", COMES_AND_GOES, address, ROUNDS];
+        let line = ["python3", "-c", COMES_AND_GOES, address, &rounds];
         let server = testbed.start(&both, &line);
-        let line = ["python3", "-c", TRIES, "127.0.0.1", ROUNDS];
-        assert_eq!(testbed.ask(&both, &line), "connected\n", "{address}");
+        let line = ["python3", "-c", TRIES, "127.0.0.1", &rounds];
+        let said = testbed.ask(&both, &line);
+        late += said.trim().parse::<u64>().expect(&said);
         let served = server.finish(testkit::PATIENCE, || false).unwrap();
         assert_eq!(served.stdout, "served\n", "{}", served.stderr);
     }
     let counters = testkit::kernel_tcp::counters(testbed.a());
-    assert!(counters["PassiveOpens"] <= INTERRUPTED_MAX, "{counters:?}");
+    let by_kernel = counters["PassiveOpens"];
+    println!("{by_kernel} connections by the kernel, {late} connects of a millisecond and more");
+    assert!(by_kernel <= late, "{late} late, {counters:?}");
+    if late > ROUNDS {
+        world::skip(
+            test,
+            &format!("too busy to tell: {late} connects took a millisecond"),
+        );
+    }
 }
 
 /// What a client's automatic port keeps others from, on its own address and on others; and where a socket may go that has
