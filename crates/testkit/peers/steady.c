@@ -25,7 +25,7 @@
 #define CONNECTIONS 8
 #define PIECE 8192
 /* Between two exchanges: some tests wait for a minute meanwhile. */
-#define REST_US 500
+#define REST_US 5000
 
 static struct sockaddr_in peer;
 static atomic_int stopping;
