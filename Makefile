@@ -27,7 +27,8 @@ help:
 	@echo 'make demo-trust  an engine is killed and replaced by another build while clients go on: what they saw'
 	@echo 'make soak    files carried for MINUTES (30) beside one fault after the other: docs/reliability.md'
 	@echo 'make long    what takes minutes: slow packet scripts, 20,000 bad paths, ten kills of a 10 GiB transfer,'
-	@echo '             bad days in random order under load (SHUNT_SEED, SHUNT_ROUNDS), an engine that ends at every store'
+	@echo '             bad days in random order under load (SHUNT_SEED, SHUNT_ROUNDS), an engine that ends at every store,'
+	@echo '             programs that fetch 16 MB many times at once (4 MB in make test)'
 	@echo 'make fuzz-long  the bodies of the fuzz targets for MINUTES (30) on damaged seeds; how many inputs, how many faults'
 	@echo 'make sanitize  unit tests under AddressSanitizer, ThreadSanitizer and Miri, with the nightly compiler (skipped without it)'
 	@echo 'make coverage  line coverage of wire, tcp and stack'
@@ -103,6 +104,8 @@ long:
 	SHUNT_KILLS_GIB=10 $(CARGO) test --package cli --test transfer --quiet -- ten_kills
 	CARGO=$(CARGO) scripts/soak-bad-days
 	$(CARGO) test --package engine --lib --quiet -- --ignored --nocapture --test-threads=1 crashes
+	SHUNT_EACH_BYTES=16000000 $(CARGO) test --package testkit --test programs --quiet -- \
+		apache_with haproxy_before lighttpd nginx_with_several squid_before varnish_before
 
 # Shunt on emulated network cards: make cards ARGS="--quick" (docs/cards.md).
 cards: build

@@ -98,12 +98,7 @@ impl World {
             }
         }
         let line = [&["engine", "--driver", "af_xdp"], flags].concat();
-        let mut engine = testkit::start(host(&lab, "a"), SHUNT, &line);
-        engine
-            .wait_until("engine", PATIENCE, |engine| {
-                engine.stderr().contains("serving")
-            })
-            .unwrap();
+        let engine = testkit::once_serving(testkit::start(host(&lab, "a"), SHUNT, &line));
         if let Some(why) = engine
             .stderr()
             .lines()
@@ -345,13 +340,9 @@ fn what_an_interface_is_good_for_is_measured_and_an_engine_chooses_by_it() {
         );
         assert!(receives || way["way"] != "packet", "{way}");
     }
-    let mut engine = testkit::start(a, SHUNT, &["engine", "--share", "--profile", "latency"]);
+    let engine = testkit::start(a, SHUNT, &["engine", "--share", "--profile", "latency"]);
+    let engine = testkit::once_serving(engine);
     let chosen = found["choices"]["latency"].as_str().unwrap();
-    engine
-        .wait_until("engine", PATIENCE, |engine| {
-            engine.stderr().contains("serving")
-        })
-        .unwrap();
     let said = engine.stderr();
     assert!(
         said.contains(&format!("{chosen} chosen for latency")),

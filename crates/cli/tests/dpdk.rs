@@ -125,10 +125,7 @@ mod with {
             }
             let address = ["--nic", device, "--address", &engine_address];
             let line = [&["engine", "--driver", "dpdk"], &address[..], flags].concat();
-            let mut engine = testkit::start(host(&lab, "a"), SHUNT, &line);
-            engine
-                .wait_until("engine", PATIENCE, |one| one.stderr().contains("serving"))
-                .unwrap();
+            let engine = testkit::once_serving(testkit::start(host(&lab, "a"), SHUNT, &line));
             if is_tap {
                 let line = "address add 10.99.0.1/24 dev shunt0";
                 let line: Vec<&str> = line.split(' ').collect();

@@ -42,13 +42,7 @@ fn refused(lab: &Lab, arguments: &[&str]) -> String {
 
 /// An engine in the foreground that serves, with the lab's interface and address.
 fn engine(lab: &Lab, arguments: &[&str]) -> Program {
-    let mut engine = start(lab, &[&["engine"], arguments].concat());
-    engine
-        .wait_until("engine", PATIENCE, |engine| {
-            engine.stderr().contains("serving")
-        })
-        .unwrap();
-    engine
+    testkit::once_serving(start(lab, &[&["engine"], arguments].concat()))
 }
 
 fn status(lab: &Lab, name: &str) -> Value {

@@ -303,7 +303,7 @@ fn garbage_duplicates_and_late_answers_are_counted_and_end_nothing() {
         }
     });
     let (status, found) = ping_here(&format!(
-        "127.0.0.1 --udp --port {port} --count 25 --warm-up 0 --timeout 50ms"
+        "127.0.0.1 --udp --port {port} --count 25 --warm-up 0 --timeout 500ms"
     ));
     let count = |key: &str| found["counts"][key].as_u64().unwrap();
     assert_eq!(

@@ -149,12 +149,11 @@ fn whoever_names_no_host_measures_two_of_this_machine() {
 fn with_a_host_only_this_ends_stack_changes() {
     let lab = testkit::two_hosts("ping-stacks");
     let [a, b] = ["a", "b"].map(|name| testkit::host(&lab, name));
-    let mut server = testkit::start(a, SHUNT, &["echo", "--listen", "10.77.0.1:7007"]);
-    server
-        .wait_until("serving", testkit::PATIENCE, |server| {
-            server.stdout().contains("serving")
-        })
-        .unwrap_or_else(|error| panic!("{error}"));
+    let _server = testkit::once_serving(testkit::start(
+        a,
+        SHUNT,
+        &["echo", "--listen", "10.77.0.1:7007"],
+    ));
     let words = "ping 10.77.0.1 --udp --count 100 --rounds 3 --json --compare";
     let flags = "--nic eth0 --address 10.77.0.60/24";
     for (stacks, last) in [("kernel,inline", "inside"), ("kernel,engine", "beside")] {

@@ -136,12 +136,11 @@ fn of_a_host_that_is_not_looked_into_this_end_is_told() {
 fn over_af_xdp_the_arrival_is_told_apart_from_the_wire() {
     let lab = testkit::two_hosts("ping-xdp");
     let [a, b] = ["a", "b"].map(|name| testkit::host(&lab, name));
-    let mut server = testkit::start(a, SHUNT, &["echo", "--listen", "10.77.0.1:7007"]);
-    server
-        .wait_until("serving", testkit::PATIENCE, |server| {
-            server.stdout().contains("serving")
-        })
-        .unwrap_or_else(|error| panic!("{error}"));
+    let _server = testkit::once_serving(testkit::start(
+        a,
+        SHUNT,
+        &["echo", "--listen", "10.77.0.1:7007"],
+    ));
     let line = "ping 10.77.0.1 --stages --count 200 --rounds 1 --json --compare inline --run";
     let flags = "--driver af_xdp --nic eth0 --address 10.77.0.60/24";
     let line: Vec<&str> = line.split(' ').chain([flags]).collect();

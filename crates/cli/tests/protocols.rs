@@ -46,10 +46,7 @@ fn finished(lab: &Lab, arguments: &[&str]) -> Finished {
 fn engine(lab: &Lab, protocols: &str) -> Program {
     let own = format!("{ADDRESS}/24");
     let flags = ["engine", "--address", &own, "--protocols", protocols];
-    let mut engine = Program::start("shunt", command(lab, &flags)).unwrap();
-    let serves = |engine: &Program| engine.stderr().contains("serving");
-    engine.wait_until("engine", PATIENCE, serves).unwrap();
-    engine
+    testkit::once_serving(Program::start("shunt", command(lab, &flags)).unwrap())
 }
 
 /// What `BIND` prints under `shunt run`.

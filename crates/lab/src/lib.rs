@@ -23,7 +23,7 @@ pub use error::Error;
 pub use holder::Lifetime;
 pub use host::{Host, UNPRIVILEGED_UID};
 pub use laboratory::{DownReport, Lab};
-pub use program::{Finished, Program, serving};
+pub use program::{Finished, Program, pause_after, serving};
 pub use spec::{
     ADDRESS_VARIABLE, Cable, Cidr, HostSpec, INTERFACE, LabSpec, NIC_VARIABLE,
     ORDINARY_SEGMENT_BYTES, ParseCidrError,

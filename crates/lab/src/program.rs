@@ -25,6 +25,14 @@ const TERMINATION_GRACE: Duration = Duration::from_secs(1);
 /// How often a condition is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
+/// As much longer than a look at a condition the pause after it is at least.
+const PAUSE_PER_LOOK: u32 = 4;
+
+/// Sleeps after a look at a condition that has taken so long: what is waited for needs the processors, and a look may start a program.
+pub fn pause_after(look: Duration) {
+    std::thread::sleep(POLL_INTERVAL.max(look * PAUSE_PER_LOOK));
+}
+
 /// A running program. Dropping it ends it and everything in its process group.
 #[derive(Debug)]
 pub struct Program {
@@ -185,9 +193,11 @@ impl Program {
     ) -> Result<(), Error> {
         let deadline = Instant::now() + patience;
         loop {
+            let began = Instant::now();
             if condition(self) {
                 return Ok(());
             }
+            let look = began.elapsed();
             if let Some(status) = self.try_wait()? {
                 if condition(self) {
                     return Ok(());
@@ -205,7 +215,7 @@ impl Program {
                     format!("no {what} within {} s{tail}", patience.as_secs()),
                 ));
             }
-            std::thread::sleep(POLL_INTERVAL);
+            pause_after(look);
         }
     }
 

@@ -126,7 +126,7 @@ impl Experiment {
                     end.copied_bytes += 2 * count as u64;
                     count
                 }
-                Method::Sendfile | Method::Splice | Method::ZeroCopy | Method::SendZc => {
+                Method::Sendfile | Method::Splice => {
                     end.calls += 1;
                     retried(|| sys::sendfile(to.as_fd(), source.as_fd(), offset, len))?
                 }

@@ -24,7 +24,6 @@ mod mapped;
 mod meter;
 mod name;
 mod packing;
-mod pinned;
 mod pipe;
 pub mod probe;
 mod protocol;

@@ -24,6 +24,8 @@
 
 #define CONNECTIONS 8
 #define PIECE 8192
+/* Between two exchanges: some tests wait for a minute meanwhile. */
+#define REST_US 5000
 
 static struct sockaddr_in peer;
 static atomic_int stopping;
@@ -74,8 +76,8 @@ static void *run(void *argument) {
         fail(own, errno);
         return NULL;
     }
-    while (!atomic_load(&stopping) && exchange(own)) {
-    }
+    while (!atomic_load(&stopping) && exchange(own))
+        usleep(REST_US);
     char byte;
     if (!own->error && (shutdown(own->fd, SHUT_WR) < 0 || recv(own->fd, &byte, 1, 0) != 0))
         fail(own, errno ? errno : EBADMSG);

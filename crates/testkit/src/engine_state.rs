@@ -26,9 +26,6 @@ const SLACK_MAPPED_KIB: u64 = 512 << 10;
 /// So long an engine keeps the backing socket of a connection that has ended.
 const TIME_WAIT: Duration = Duration::from_secs(60);
 
-/// How often an engine is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
 /// So many looks at an engine that show the same are rest.
 const LOOKS_AT_REST: u32 = 10;
 
@@ -145,7 +142,9 @@ impl EngineState {
         let patience = PATIENCE + TIME_WAIT;
         let deadline = Instant::now() + patience;
         loop {
+            let began = Instant::now();
             let left = self.what_is_left(&look());
+            let took = began.elapsed();
             if left.is_empty() {
                 return;
             }
@@ -154,7 +153,7 @@ impl EngineState {
                 "the {what} keeps after {} s, beside what it had:{left}",
                 patience.as_secs()
             );
-            std::thread::sleep(LOOK_EVERY);
+            lab::pause_after(took);
         }
     }
 

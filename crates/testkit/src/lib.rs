@@ -68,12 +68,23 @@ pub fn served_hosts(test: &str, programs: &[&str]) -> Option<(Lab, Program)> {
 /// # Panics
 /// Where it does not start.
 pub fn serving_engine(lab: &Lab, shunt: &str, flags: &[&str]) -> Program {
-    let mut engine = start(host(lab, "a"), shunt, &[&["engine"], flags].concat());
-    let serves = |engine: &Program| engine.stderr().contains("serving");
-    engine
-        .wait_until("engine", PATIENCE, serves)
+    once_serving(start(host(lab, "a"), shunt, &[&["engine"], flags].concat()))
+}
+
+/// An engine or an echo, once it says that it serves.
+///
+/// # Panics
+/// Where it ends, or says nothing of it.
+pub fn once_serving(mut program: Program) -> Program {
+    let serves = |program: &Program| {
+        [program.stderr(), program.stdout()]
+            .iter()
+            .any(|said| said.contains("serving"))
+    };
+    program
+        .wait_until("serving", PATIENCE, serves)
         .unwrap_or_else(|error| panic!("{error}"));
-    engine
+    program
 }
 
 /// A host of a lab.
@@ -122,12 +133,17 @@ pub fn run(host: &Host, program: &str, arguments: &[&str]) -> Finished {
 /// Where it does not hold within the time.
 pub fn wait_for(what: &str, patience: Duration, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + patience;
-    while !condition() {
+    loop {
+        let began = Instant::now();
+        if condition() {
+            return;
+        }
+        let look = began.elapsed();
         assert!(
             Instant::now() < deadline,
             "no {what} within {} s",
             patience.as_secs_f32()
         );
-        std::thread::sleep(Duration::from_millis(2));
+        lab::pause_after(look);
     }
 }

@@ -141,13 +141,7 @@ impl World {
         let options = self.way.engine()?;
         let shunt = shunt().display().to_string();
         let words = [&[shunt.as_str(), "engine"], options, flags].concat();
-        let mut engine = self.start("a", &words);
-        engine
-            .wait_until("engine", PATIENCE, |engine| {
-                engine.stderr().contains("serving")
-            })
-            .unwrap_or_else(|error| panic!("{error}"));
-        Some(engine)
+        Some(crate::once_serving(self.start("a", &words)))
     }
 
     /// Number of the engine's process.

@@ -136,9 +136,7 @@ fn a_real_router_gives_the_engine_an_address_and_the_way_out() {
     let shunt = testkit::shunt().display().to_string();
     let own = host(&world.lab, "a").spec().engine_address.to_string();
     let flags = ["engine", "--address", &own, "--autoconfigure"];
-    let mut engine = testkit::start(host(&world.lab, "a"), &shunt, &flags);
-    let serves = |engine: &Program| engine.stderr().contains("serving");
-    engine.wait_until("engine", PATIENCE, serves).unwrap();
+    let engine = testkit::once_serving(testkit::start(host(&world.lab, "a"), &shunt, &flags));
     world.engine = Some(engine);
     wait_for("an address of the announced prefix", PATIENCE, || {
         !world.announced().is_empty()

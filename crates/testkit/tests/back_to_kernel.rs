@@ -119,10 +119,11 @@ impl Testbed {
     }
 
     fn engine(&self, flags: &[&str]) -> Program {
-        let mut engine = testkit::start(self.a(), shunt(), &[&["engine"], flags].concat());
-        let serves = |engine: &Program| engine.stderr().contains("serving");
-        engine.wait_until("engine", PATIENCE, serves).unwrap();
-        engine
+        testkit::once_serving(testkit::start(
+            self.a(),
+            shunt(),
+            &[&["engine"], flags].concat(),
+        ))
     }
 
     /// What a program prints that opens more connections than its engine has room for.

@@ -119,10 +119,7 @@ fn assert_answers(world: &World, case: &Case<'_>) {
 fn engine_of(world: &World) -> Program {
     let shunt = testkit::shunt().display().to_string();
     let cores = if world.way == Mode::Cores { "2" } else { "1" };
-    let mut engine = world.start("a", &[&shunt, "engine", "--cores", cores]);
-    let serves = |engine: &Program| engine.stderr().contains("serving");
-    engine.wait_until("engine", PATIENCE, serves).unwrap();
-    engine
+    testkit::once_serving(world.start("a", &[&shunt, "engine", "--cores", cores]))
 }
 
 #[test]

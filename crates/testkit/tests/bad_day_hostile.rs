@@ -177,11 +177,7 @@ fn a_user_that_takes_what_it_can_leaves_others_theirs() {
     };
     drop(scene.world.engine.take());
     let start = format!("ulimit -n 600; exec {} engine --cores 1", shunt().display());
-    let mut engine = scene.world.start("a", &["bash", "-c", &start]);
-    let serves = |engine: &Program| engine.stderr().contains("serving");
-    engine
-        .wait_until("engine", PATIENCE, serves)
-        .unwrap_or_else(|error| panic!("{error}"));
+    let engine = testkit::once_serving(scene.world.start("a", &["bash", "-c", &start]));
     scene.world.engine = Some(engine);
     let mut witness = Witness::start(&scene.world);
     let before = EngineState::of_world(&scene.world).with_tables();

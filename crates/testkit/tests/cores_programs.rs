@@ -49,9 +49,11 @@ impl World {
         }
         let lab = Lab::temporary(&format!("t-{name}"), &LabSpec::default()).unwrap();
         let shunt = testkit::shunt().to_str().unwrap();
-        let mut engine = testkit::start(host(&lab, "a"), shunt, &["engine", "--cores", cores]);
-        let serves = |engine: &Program| engine.stderr().contains("serving");
-        engine.wait_until("engine", PATIENCE, serves).unwrap();
+        let engine = testkit::once_serving(testkit::start(
+            host(&lab, "a"),
+            shunt,
+            &["engine", "--cores", cores],
+        ));
         Some(World { lab, engine })
     }
 

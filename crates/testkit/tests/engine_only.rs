@@ -8,7 +8,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host, world};
+use testkit::{Host, Lab, LabSpec, Program, host, world};
 
 /// Makes sockets of all kinds that are the kernel's, and some that are not; prints what came of each.
 const SOCKETS: &str = "
@@ -83,9 +83,7 @@ impl Testbed {
             return None;
         }
         let lab = Lab::temporary(&format!("t-{test}"), &LabSpec::default()).unwrap();
-        let mut engine = testkit::start(host(&lab, "a"), shunt(), &["engine"]);
-        let serves = |engine: &Program| engine.stderr().contains("serving");
-        engine.wait_until("engine", PATIENCE, serves).unwrap();
+        let engine = testkit::once_serving(testkit::start(host(&lab, "a"), shunt(), &["engine"]));
         let _engine = engine;
         Some(Testbed { lab, _engine })
     }

@@ -34,9 +34,7 @@ fn laboratory(test: &str, flags: &[&str]) -> Option<(Lab, Program)> {
         }
     };
     let line = [&["engine"][..], flags].concat();
-    let mut engine = testkit::start(host(&lab, "a"), &shunt(), &line);
-    let serves = |engine: &Program| engine.stderr().contains("serving");
-    engine.wait_until("engine", PATIENCE, serves).unwrap();
+    let engine = testkit::once_serving(testkit::start(host(&lab, "a"), &shunt(), &line));
     Some((lab, engine))
 }
 

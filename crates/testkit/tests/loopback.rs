@@ -42,9 +42,11 @@ impl Testbed {
             return None;
         }
         let lab = Lab::temporary(&format!("t-{test}"), &LabSpec::default()).unwrap();
-        let mut engine = testkit::start(host(&lab, "a"), shunt(), &[&["engine"], flags].concat());
-        let serves = |engine: &Program| engine.stderr().contains("serving");
-        engine.wait_until("engine", PATIENCE, serves).unwrap();
+        let engine = testkit::once_serving(testkit::start(
+            host(&lab, "a"),
+            shunt(),
+            &[&["engine"], flags].concat(),
+        ));
         let folder = std::env::temp_dir().join(format!("{test}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         Some(Testbed {

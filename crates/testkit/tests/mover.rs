@@ -57,9 +57,11 @@ fn files_travel_over_shunts_sockets() {
         return;
     };
     let (a, b) = (host(&lab, "a"), host(&lab, "b"));
-    let mut engine_b = testkit::start(b, testkit::shunt().to_str().unwrap(), &["engine"]);
-    let serves = |engine: &Program| engine.stderr().contains("serving");
-    engine_b.wait_until("engine", PATIENCE, serves).unwrap();
+    let _engine_b = testkit::once_serving(testkit::start(
+        b,
+        testkit::shunt().to_str().unwrap(),
+        &["engine"],
+    ));
     let folder = Folder::new();
     let (source, target) = (folder.0.join("source"), folder.0.join("target"));
     write_content(&source);

@@ -55,12 +55,8 @@ fn datagrams_over_the_second_of_two_engines_print_what_they_print_over_the_kerne
     let (second, address) = ("@shunt/second", "10.78.0.11");
     let own = format!("{address}/24");
     let engine = ["engine", "--name", second, "--nic", LINK, "--address", &own];
-    let _engines = [&["engine"][..], &engine].map(|line| {
-        let mut engine = testkit::start(a, shunt, line);
-        let serves = |engine: &testkit::Program| engine.stderr().contains("serving");
-        engine.wait_until("engine", PATIENCE, serves).unwrap();
-        engine
-    });
+    let _engines = [&["engine"][..], &engine]
+        .map(|line| testkit::once_serving(testkit::start(a, shunt, line)));
     let command = format!("{shunt} run --engine @shunt/engine --engine {second} --");
     let arguments = ["--command", &command, "--address", address];
     run_all(a, &arguments, &|name| !name.starts_with("udp_"), 8);
@@ -186,9 +182,11 @@ fn serve(on: &Host, flags: &[&str]) -> Option<Program> {
         return None;
     }
     let flags = [&["engine", "--fastopen", "3"], flags].concat();
-    let mut engine = testkit::start(on, testkit::shunt().to_str().unwrap(), &flags);
-    let serves = |engine: &Program| engine.stderr().contains("serving");
-    engine.wait_until("engine", PATIENCE, serves).unwrap();
+    let engine = testkit::once_serving(testkit::start(
+        on,
+        testkit::shunt().to_str().unwrap(),
+        &flags,
+    ));
     Some(engine)
 }
 

@@ -110,9 +110,7 @@ fn files_of_all_sizes_arrive_unharmed_and_large_ones_go_by_reference() {
     let paths = sizes.map(|len| folder.file(len));
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     let shunt = testkit::shunt().to_str().unwrap();
-    let mut engine = testkit::start(host(&lab, "a"), shunt, &["engine"]);
-    let serves = |engine: &testkit::Program| engine.stderr().contains("serving");
-    engine.wait_until("engine", PATIENCE, serves).unwrap();
+    let engine = testkit::once_serving(testkit::start(host(&lab, "a"), shunt, &["engine"]));
     let address = host(&lab, "a").spec().engine_address.address.to_string();
     let run = [
         "run",

@@ -109,12 +109,8 @@ impl Testbed {
             "--address",
             &beside,
         ];
-        let engines = [&["engine"][..], &second].map(|line| {
-            let mut engine = testkit::start(a, shunt(), line);
-            let serves = |engine: &Program| engine.stderr().contains("serving");
-            engine.wait_until("engine", PATIENCE, serves).unwrap();
-            engine
-        });
+        let engines = [&["engine"][..], &second]
+            .map(|line| testkit::once_serving(testkit::start(a, shunt(), line)));
         let mut echo = testkit::start(b, "python3", &["-c", python::ECHO_AT_8000]);
         echo.wait_listening(8000, PATIENCE).unwrap();
         Some(Testbed {

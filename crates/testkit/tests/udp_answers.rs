@@ -61,12 +61,8 @@ fn answers_come_from_the_address_that_was_asked() {
     let (a, b) = (host(&lab, "a"), host(&lab, "b"));
     let second_own = format!("{SECOND_OWN}/24");
     let second = ["engine", "--name", SECOND, "--address", &second_own];
-    let _engines = [&["engine"][..], &second].map(|line| {
-        let mut engine = testkit::start(a, shunt(), line);
-        let serves = |engine: &Program| engine.stderr().contains("serving");
-        engine.wait_until("engine", PATIENCE, serves).unwrap();
-        engine
-    });
+    let _engines = [&["engine"][..], &second]
+        .map(|line| testkit::once_serving(testkit::start(a, shunt(), line)));
     let kernels = a.spec().address.address.to_string();
     let first_own = a.spec().engine_address.address.to_string();
     let both = ["--engine", "@shunt/engine", "--engine", SECOND];

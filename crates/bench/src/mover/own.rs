@@ -83,13 +83,6 @@ const MODES: &[Mode] = &[
         stores: true,
     },
     Mode {
-        key: "shunt-zerocopy",
-        title: "shunt --hash xxh3 --method zerocopy",
-        send: &["--hash", "xxh3", "--method", "zerocopy"],
-        receive: &[],
-        stores: true,
-    },
-    Mode {
         key: MEMORY,
         title: "shunt --hash xxh3, memory sink",
         send: &["--hash", "xxh3"],

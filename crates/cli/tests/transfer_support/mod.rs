@@ -37,18 +37,23 @@ impl Drop for Folder {
     }
 }
 
-/// Bytes that do not repeat.
+/// As many MiB as there are in `len`: one of them over and over, each page of it with its number in front.
 pub fn write_content(path: &Path, len: usize) {
+    const PAGE: usize = 4096;
     let mut file = fs::File::create(path).unwrap();
     let mut state = 88_172_645_463_325_252_u64;
-    let mut chunk = Vec::with_capacity(1 << 20);
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    let mut chunk: Vec<u8> = words.flatten().take(1 << 20).collect();
+    let mut number = 0_u64;
     for _ in 0..len >> 20 {
-        chunk.clear();
-        while chunk.len() < 1 << 20 {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            chunk.extend(state.to_le_bytes());
+        for page in chunk.chunks_exact_mut(PAGE) {
+            page[..8].copy_from_slice(&number.to_le_bytes());
+            number += 1;
         }
         file.write_all(&chunk).unwrap();
     }

@@ -125,9 +125,6 @@ impl Sender<'_> {
                 "to be packed bytes have to pass through this program: sent by read and write";
             lock(&self.outcome).note(note.to_owned());
         }
-        if let Some(note) = self.config.method.and_then(|asked| line.mover.note(asked)) {
-            lock(&self.outcome).note(note);
-        }
         Ok(line.clock.times())
     }
 
@@ -255,7 +252,7 @@ impl Sender<'_> {
             .mover
             .send(method, &job.source, place, block.len, stream, clock)?;
         if is_final {
-            lock(&self.outcome).method = Some(line.mover.effective(method));
+            lock(&self.outcome).method = Some(method);
         } else {
             line.probe.moved(u64::from(block.len));
         }

@@ -8,7 +8,6 @@ use crate::checksum::{Algorithm, BlockHasher, BlockPosition, Digest};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::meter::{Clock, Stage};
-use crate::pinned::Pinned;
 use crate::pipe::Pipe;
 use crate::protocol::write_all;
 use crate::sys::{self, retried};
@@ -23,9 +22,6 @@ pub struct Mover {
     piece: Vec<u8>,
     view: View,
     pipe: Option<Pipe>,
-    pinned: Option<(Method, Pinned)>,
-    /// Methods that cannot be had, and why, until somebody asks.
-    refused: Vec<(Method, io::Error)>,
     algorithm: Algorithm,
 }
 
@@ -36,39 +32,8 @@ impl Mover {
             piece: vec![0; PIECE_BYTES],
             view: View::default(),
             pipe: None,
-            pinned: None,
-            refused: Vec::new(),
             algorithm,
         }
-    }
-
-    /// How bytes really leave if they are to leave this way.
-    pub fn effective(&self, method: Method) -> Method {
-        if self.refused.iter().any(|(refused, _)| *refused == method) {
-            Method::ReadWrite
-        } else {
-            method
-        }
-    }
-
-    /// Whether nothing is to be gained by a method: it cannot be had, or the kernel copies all the same.
-    fn is_futile(&self, method: Method) -> bool {
-        let is_copied = |(used, pinned): &(Method, Pinned)| *used == method && pinned.is_copied();
-        self.effective(method) != method || self.pinned.as_ref().is_some_and(is_copied)
-    }
-
-    /// What the user is to be told of the method that was asked for.
-    pub fn note(&self, method: Method) -> Option<String> {
-        let name = method.name();
-        let refused = self.refused.iter().find(|(refused, _)| *refused == method);
-        if let Some((_, error)) = refused {
-            return Some(format!(
-                "--method {name} cannot be had here ({error}): sent by read and write"
-            ));
-        }
-        self.is_futile(method).then(|| {
-            format!("--method {name}: the kernel copied the bytes all the same, as it does for what stays on this host")
-        })
     }
 
     /// Sends a range of a file and returns its hash.
@@ -88,14 +53,6 @@ impl Mover {
             let count = usize::try_from(end - at)
                 .unwrap_or(PIECE_BYTES)
                 .min(PIECE_BYTES);
-            let method = self.effective(method);
-            if method.pinned().is_some() {
-                if self.send_pinned(method, source, at, count, to, &mut hasher, clock)? {
-                    at += count as u64;
-                }
-                // Otherwise the same piece goes the ordinary way.
-                continue;
-            }
             self.hash(method, source, at, count, &mut hasher, clock)?;
             match method {
                 Method::Sendfile => pass(count, |done, rest| {
@@ -103,7 +60,7 @@ impl Mover {
                 })
                 .map_err(|error| broken(error, source))?,
                 Method::Splice => self.splice(source, at, count, to)?,
-                Method::ReadWrite | Method::ZeroCopy | Method::SendZc => {
+                Method::ReadWrite => {
                     write_all(&mut { to }, &self.piece[..count])?;
                 }
             }
@@ -111,65 +68,6 @@ impl Mover {
             at += count as u64;
         }
         Ok(hasher.finish())
-    }
-
-    /// Out of memory that the kernel reads from until it says that it is done; `false`: this cannot be had, and nothing was
-    /// sent.
-    #[expect(clippy::too_many_arguments, reason = "a piece, and where it goes")]
-    fn send_pinned(
-        &mut self,
-        method: Method,
-        source: &Source,
-        at: u64,
-        count: usize,
-        to: &Connection,
-        hasher: &mut BlockHasher,
-        clock: &mut Clock,
-    ) -> Result<bool, Error> {
-        let socket = to.as_fd();
-        let buffer = self.pinned_buffer(method, to);
-        clock.lap(Stage::Network);
-        let (pinned, buffer) = match buffer {
-            Ok(found) => found,
-            Err(error) => {
-                self.pinned = None;
-                self.refused.push((method, error));
-                return Ok(false);
-            }
-        };
-        let piece = &mut pinned.bytes(buffer)[..count];
-        source.read(piece, at)?;
-        clock.lap(Stage::Disk);
-        match pinned.send(socket, buffer, count) {
-            Ok(()) => {}
-            // A ring does not reach a socket that is not the kernel's.
-            Err(error) if !pinned.has_sent() => {
-                self.pinned = None;
-                self.refused.push((method, error));
-                return Ok(false);
-            }
-            Err(error) => return Err(Error::lost("sending to the peer")(error)),
-        }
-        clock.lap(Stage::Network);
-        // The kernel only reads them.
-        hasher.update(pinned.sent_bytes(buffer, count));
-        clock.lap(Stage::Hash);
-        Ok(true)
-    }
-
-    fn pinned_buffer(
-        &mut self,
-        method: Method,
-        to: &Connection,
-    ) -> io::Result<(&mut Pinned, usize)> {
-        let is_there = self.pinned.as_ref().is_some_and(|(of, _)| *of == method);
-        if !is_there {
-            let way = method.pinned().ok_or(io::ErrorKind::Unsupported)?;
-            self.pinned = Some((method, Pinned::new(way, to.as_fd())?));
-        }
-        let (_, pinned) = self.pinned.as_mut().ok_or(io::ErrorKind::Unsupported)?;
-        let buffer = pinned.buffer(to.as_fd())?;
-        Ok((pinned, buffer))
     }
 
     /// Where no method needs the bytes in memory they are hashed where they lie.

@@ -35,7 +35,9 @@ const fn each(ways: &'static [Mode]) -> [(End, &'static [Mode]); 2] {
     [(End::Server, ways), (End::Client, ways)]
 }
 
-/// 16 MB without repetition, and their SHA-256 on standard output. (AES in counter mode of zeros is such.)
+/// 16 MB without repetition in `content`, and their SHA-256 on standard output. (AES in counter mode of zeros is such.) Of what is
+/// fetched many times at once, each is `each`, a part of it: `make long` has it whole.
 const CONTENT: &str =
     "openssl enc -aes-128-ctr -K 00 -iv 00 -in /dev/zero 2>/dev/null | head -c 16000000 >content
+head -c ${SHUNT_EACH_BYTES:-4000000} content >each
 sha256sum content";

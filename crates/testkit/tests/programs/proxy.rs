@@ -93,7 +93,7 @@ fn haproxy_before_two_servers() {
                 curl -sS -K urls | sort | uniq -c | wc -l
             done",
             "for port in 8000 8001 8002 8003; do
-                for i in $(seq 8); do echo url=http://$SERVER:$port/content; echo output=got-$i; done >urls
+                for i in $(seq 8); do echo url=http://$SERVER:$port/each; echo output=got-$i; done >urls
                 curl --no-progress-meter -Z --parallel-max 4 -K urls
                 sha256sum got-* | cut -c-64 | uniq -c
             done",
@@ -174,7 +174,7 @@ END
             curl -sS -p -x http://$SERVER:3128 http://$CLIENT:82/content | sha256sum
             curl -sS -o /dev/null -w '%{http_code}\n' -x http://$SERVER:3128 http://$CLIENT:1/",
             // From its memory.
-            "for i in $(seq 8); do echo url=http://$CLIENT:81/content; echo output=got-$i; done >urls
+            "for i in $(seq 8); do echo url=http://$CLIENT:81/each; echo output=got-$i; done >urls
             curl --no-progress-meter -x http://$SERVER:3128 -Z --parallel-max 4 -K urls
             sha256sum got-* | cut -c-64 | uniq -c",
         ],
@@ -214,7 +214,7 @@ END
             "for i in $(seq 20); do curl -sS -w '%{http_code}\n' http://$SERVER:6081/name; done | sort | uniq -c
             curl -sS http://$SERVER:6081/content | sha256sum
             curl -sS -r 1000-1015 -w '%{http_code}' -o /dev/null http://$SERVER:6081/content",
-            "for i in $(seq 40); do echo url=http://$SERVER:6081/content; echo output=got-$i; done >urls
+            "for i in $(seq 40); do echo url=http://$SERVER:6081/each; echo output=got-$i; done >urls
             curl --no-progress-meter -Z --parallel-max 10 -K urls
             sha256sum got-* | cut -c-64 | uniq -c",
         ],

@@ -133,7 +133,7 @@ END
             "curl -sS http://$SERVER:8080/content | sha256sum
             curl -sS -r 1000-1015 -w '%{http_code}' -o /dev/null http://$SERVER:8080/content
             curl -sSf -o /dev/null http://$SERVER:8080/absent || echo $?",
-            "for i in $(seq 40); do echo url=http://$SERVER:8080/content; echo output=got-$i; done >urls
+            "for i in $(seq 40); do echo url=http://$SERVER:8080/each; echo output=got-$i; done >urls
             curl --no-progress-meter -Z --parallel-max 10 -K urls
             sha256sum got-* | cut -c-64 | uniq -c",
             "echo small >small
@@ -167,7 +167,7 @@ END
             "curl -sS http://$SERVER:8080/content | sha256sum
             curl -sS -r 1000-1015 -w '%{http_code}' -o /dev/null http://$SERVER:8080/content
             curl -sSf -o /dev/null http://$SERVER:8080/absent || echo $?",
-            "for i in $(seq 40); do echo url=http://$SERVER:8080/content; echo output=got-$i; done >urls
+            "for i in $(seq 40); do echo url=http://$SERVER:8080/each; echo output=got-$i; done >urls
             curl --no-progress-meter -Z --parallel-max 10 -K urls
             sha256sum got-* | cut -c-64 | uniq -c",
         ],

@@ -41,7 +41,7 @@ fn nginx_with_several_workers_and_curl() {
             // By SO_BINDTODEVICE.
             "[ $SERVER = 127.0.0.1 ] || curl -sSf --interface eth0 -I http://$SERVER/content | head -1",
             // Connections kept, ten at a time.
-            "for i in $(seq 40); do echo url=http://$SERVER/content; echo output=got-$i; done >urls
+            "for i in $(seq 40); do echo url=http://$SERVER/each; echo output=got-$i; done >urls
             curl --no-progress-meter -Z --parallel-max 10 -K urls
             sha256sum got-* | cut -c-64 | uniq -c",
         ],

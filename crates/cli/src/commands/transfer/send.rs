@@ -77,10 +77,6 @@ enum MethodFlag {
     Sendfile,
     /// splice(2)
     Splice,
-    /// read(2), and send(2) with MSG_ZEROCOPY
-    Zerocopy,
-    /// read(2), and io_uring's SEND_ZC from registered buffers
-    SendZc,
 }
 
 impl From<MethodFlag> for Method {
@@ -89,8 +85,6 @@ impl From<MethodFlag> for Method {
             MethodFlag::ReadWrite => Self::ReadWrite,
             MethodFlag::Sendfile => Self::Sendfile,
             MethodFlag::Splice => Self::Splice,
-            MethodFlag::Zerocopy => Self::ZeroCopy,
-            MethodFlag::SendZc => Self::SendZc,
         }
     }
 }
