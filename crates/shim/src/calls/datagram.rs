@@ -28,7 +28,7 @@ use crate::outcome::Switched;
 use crate::socket::{EngineIndex, Socket};
 use crate::{calls::name, sys as system};
 use client::address::{Emitted, Family, Name};
-use client::engines::Flow;
+use client::engines::{AllNetworks, Flow};
 use client::route;
 use switch::attached;
 use switch::backing;
@@ -139,7 +139,8 @@ pub fn connect(fd: RawFd, socket: &Socket, name: Name) -> Switched<i32> {
         Name::Unspecified => return disconnect(fd, socket),
         Name::Ip(_) | Name::Other => return Ok(None),
     };
-    let candidates = places::ways(socket, destination)?;
+    let all = attached::datagram_networks();
+    let candidates = places::ways(socket, destination, &all)?;
     if candidates.is_empty() {
         // From now on only the kernel's peer is heard.
         if socket.stream().is_some() {
@@ -149,12 +150,12 @@ pub fn connect(fd: RawFd, socket: &Socket, name: Name) -> Switched<i32> {
         socket.set_engine_peer(false);
         return Ok(None);
     }
-    if is_forbidden_broadcast(socket, destination) {
+    if is_forbidden_broadcast(socket, destination, &all) {
         return Err(Errno::ACCESS);
     }
     let destination = route::resolved(destination);
     // Where the kernel has the address too each datagram goes where its peer is then, and both are heard.
-    let is_on_both = places::is_on_both(destination.ip());
+    let is_on_both = places::is_on_both(destination.ip(), &all);
     leave_kernels_peer(fd, socket, is_on_both)?;
     let flow = Flow {
         local: places::local_end(fd, socket)?,
@@ -215,10 +216,9 @@ fn disconnect(fd: RawFd, socket: &Socket) -> Switched<i32> {
 }
 
 /// EACCES of udp(7): broadcast needs SO_BROADCAST.
-fn is_forbidden_broadcast(socket: &Socket, destination: SocketAddr) -> bool {
+fn is_forbidden_broadcast(socket: &Socket, destination: SocketAddr, all: &AllNetworks) -> bool {
     match destination {
         SocketAddr::V4(v4) => {
-            let all = attached::datagram_networks();
             all.iter().any(|one| one.is_broadcast(*v4.ip())) && !engine_options(socket).broadcast
         }
         SocketAddr::V6(_) => false,

@@ -28,16 +28,20 @@ use switch::datagram::Sender;
 use switch::stream::Stream;
 
 /// The engines that a datagram to this destination can leave by now; none: it is the kernel's.
-pub fn towards(socket: &Socket, destination: SocketAddr) -> Result<Candidates, Errno> {
-    let ways = ways(socket, destination)?;
-    Ok(heard(ways, destination))
+pub fn towards(
+    socket: &Socket,
+    destination: SocketAddr,
+    all: &AllNetworks,
+) -> Result<Candidates, Errno> {
+    let ways = ways(socket, destination, all)?;
+    Ok(heard(ways, destination, all))
 }
 
 /// The engines of `ways`; none where the datagram stays on this host and a socket of the kernel receives it rather than
 /// one of theirs.
-pub fn heard(ways: Candidates, destination: SocketAddr) -> Candidates {
+pub fn heard(ways: Candidates, destination: SocketAddr, all: &AllNetworks) -> Candidates {
     let holds = |place| attached::holds(place, Transport::Udp, route::resolved(destination));
-    if !is_on_both(destination.ip()) || ways.first().is_some_and(holds) {
+    if !is_on_both(destination.ip(), all) || ways.first().is_some_and(holds) {
         ways
     } else {
         Candidates::default()
@@ -45,14 +49,17 @@ pub fn heard(ways: Candidates, destination: SocketAddr) -> Candidates {
 }
 
 /// Whether both an engine and the kernel may have sockets at the address.
-pub fn is_on_both(destination: IpAddr) -> bool {
-    !policy().is_engine_only() && engines::stays_here(destination, &attached::datagram_networks())
+pub fn is_on_both(destination: IpAddr, all: &AllNetworks) -> bool {
+    !policy().is_engine_only() && engines::stays_here(destination, all)
 }
 
 /// The engines that a datagram to this destination could leave by; none: it is the kernel's.
-pub fn ways(socket: &Socket, destination: SocketAddr) -> Result<Candidates, Errno> {
-    sender(socket, &attached::datagram_networks())
-        .ways(destination, |family| socket.multicast_device(family))
+pub fn ways(
+    socket: &Socket,
+    destination: SocketAddr,
+    all: &AllNetworks,
+) -> Result<Candidates, Errno> {
+    sender(socket, all).ways(destination, |family| socket.multicast_device(family))
 }
 
 fn sender<'a>(socket: &Socket, all: &'a AllNetworks) -> Sender<'a> {

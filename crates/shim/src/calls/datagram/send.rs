@@ -17,7 +17,7 @@ use crate::wait::sleep::{Deadline, after_interruption};
 use crate::wait::sleeping;
 use client::address::{self, Family};
 use client::datagram_messages::{self as message, SendAncillary};
-use client::engines::{self, Candidates};
+use client::engines::{self, AllNetworks, Candidates};
 use switch::attached;
 use switch::datagram::{has_chosen, has_chosen_engine};
 use switch::stream::Stream;
@@ -53,22 +53,15 @@ pub fn send(
     let Some(peer) = to.or_else(|| connected.as_ref()?.peer()) else {
         return Ok(None);
     };
-    let candidates = match (to, connected) {
-        (Some(to), connected) => {
-            let towards = as_asked(places::towards(socket, to)?, socket, to, control);
-            // Its own address is that engine's, whomever it speaks to.
-            let own = connected.filter(|_| !towards.is_empty());
-            own.map_or(towards, |stream| Candidates::only(stream.place()))
-        }
-        (None, Some(stream)) => places::heard(Candidates::only(stream.place()), peer),
-        (None, None) => return Ok(None),
-    };
+    // Once for a datagram: asking looks at the clock.
+    let all = attached::datagram_networks();
+    let candidates = by_routes((socket, &all), (to, connected.as_deref()), peer, control)?;
     if candidates.is_empty() {
         return Ok(None);
     }
     let family = address::family(peer);
     let ancillary = message::parse(control, family)?;
-    let candidates = as_wished(candidates, socket, &ancillary);
+    let candidates = as_wished(candidates, (socket, &all), &ancillary);
     if candidates.is_empty() {
         return match (policy().is_engine_only(), ancillary.source) {
             (false, _) => Ok(None),
@@ -77,10 +70,11 @@ pub fn send(
             (true, _) => Err(Errno::NETUNREACH),
         };
     }
-    check(socket, to, &ancillary, (family, flags))?;
+    check((socket, &all), to, &ancillary, (family, flags))?;
     let datagram = Datagram {
         call: &call,
         socket,
+        all: &all,
         to,
         peer,
         ancillary,
@@ -108,9 +102,26 @@ pub fn send(
     }
 }
 
+/// The engines by which a datagram could leave to whom a call names, or else to the peer; none: it is the kernel's.
+fn by_routes(
+    (socket, all): (&Socket, &AllNetworks),
+    (to, connected): (Option<SocketAddr>, Option<&Stream>),
+    peer: SocketAddr,
+    control: &[u8],
+) -> Result<Candidates, Errno> {
+    let own = connected.map(|stream| Candidates::only(stream.place()));
+    let Some(to) = to else {
+        return Ok(own.map_or_else(Candidates::default, |own| places::heard(own, peer, all)));
+    };
+    let towards = places::towards(socket, to, all)?;
+    let towards = as_asked(towards, (socket, all), to, control);
+    // Its own address is that engine's, whomever it speaks to.
+    Ok(own.filter(|_| !towards.is_empty()).unwrap_or(towards))
+}
+
 /// Refuses what cannot be sent by any stack.
 fn check(
-    socket: &Socket,
+    (socket, all): (&Socket, &AllNetworks),
     to: Option<SocketAddr>,
     ancillary: &SendAncillary,
     (family, flags): (Family, i32),
@@ -122,7 +133,7 @@ fn check(
     if flags & libc::MSG_OOB != 0 && family == Family::V4 {
         return Err(Errno::OPNOTSUPP);
     }
-    if to.is_some_and(|to| is_forbidden_broadcast(socket, to)) {
+    if to.is_some_and(|to| is_forbidden_broadcast(socket, to, all)) {
         return Err(Errno::ACCESS);
     }
     Ok(())
@@ -130,18 +141,22 @@ fn check(
 
 /// A peer that has sent first, to one of several stacks, is answered by that one, wherever the routes lead: from the
 /// address that was asked. Not where the program names the address itself.
-fn as_asked(candidates: Candidates, socket: &Socket, to: SocketAddr, control: &[u8]) -> Candidates {
+fn as_asked(
+    candidates: Candidates,
+    (socket, all): (&Socket, &AllNetworks),
+    to: SocketAddr,
+    control: &[u8],
+) -> Candidates {
     let is_on_all = !socket.has_engine_peer() && socket.kernel_receives();
     // Of who is on this host it is known which stack has him.
-    if has_chosen(control, to) || !is_on_all || places::is_on_both(to.ip()) {
+    if !is_on_all || has_chosen(control, to) || places::is_on_both(to.ip(), all) {
         return candidates;
     }
     match socket.heard.answer_by(to) {
         Some(HeardBy::Kernel) if !policy().is_engine_only() => Candidates::default(),
         Some(HeardBy::Engine(place)) => {
-            let all = attached::datagram_networks();
             let serves = |one: EngineIndex| one == place;
-            if engines::serving(SocketKinds::DATAGRAM, &all)
+            if engines::serving(SocketKinds::DATAGRAM, all)
                 .iter()
                 .any(serves)
             {
@@ -165,11 +180,14 @@ fn is_for_the_kernel(error: Errno, socket: &Socket) -> bool {
 
 /// Where the program names the interface and the address to send from, the engines that have them, those among the
 /// candidates if there are some; none: they are the kernel's.
-fn as_wished(candidates: Candidates, socket: &Socket, ancillary: &SendAncillary) -> Candidates {
+fn as_wished(
+    candidates: Candidates,
+    (socket, all): (&Socket, &AllNetworks),
+    ancillary: &SendAncillary,
+) -> Candidates {
     if ancillary.interface == 0 && ancillary.source.is_none() {
         return candidates;
     }
-    let all = attached::datagram_networks();
     let has_both = |place: &EngineIndex| {
         let networks = all.get(place.index());
         networks.is_some_and(|networks| has_chosen_engine(ancillary, networks))
@@ -179,7 +197,7 @@ fn as_wished(candidates: Candidates, socket: &Socket, ancillary: &SendAncillary)
     let is_on_all =
         !socket.has_engine_peer() && bound.is_none_or(|bound| bound.address.ip().is_unspecified());
     if among.is_empty() && is_on_all {
-        let serving = engines::serving(SocketKinds::DATAGRAM, &all);
+        let serving = engines::serving(SocketKinds::DATAGRAM, all);
         return serving.iter().filter(has_both).collect();
     }
     among
@@ -189,6 +207,7 @@ fn as_wished(candidates: Candidates, socket: &Socket, ancillary: &SendAncillary)
 struct Datagram<'a> {
     call: &'a Call,
     socket: &'a Socket,
+    all: &'a AllNetworks,
     to: Option<SocketAddr>,
     /// Where it goes.
     peer: SocketAddr,
@@ -211,7 +230,7 @@ impl Datagram<'_> {
         let whole = ancillary.whole || forbids_fragments(socket, family);
         let mtu = match self.peer.ip().is_loopback() {
             true => usize::from(u16::MAX),
-            false => attached::networks_of(place).mtu_bytes,
+            false => self.mtu_bytes(place),
         };
         let is_short = message::check_length(family, len, usize::from(segment_bytes), whole, mtu);
         if is_short == Err(Errno::MSGSIZE) {
@@ -241,6 +260,14 @@ impl Datagram<'_> {
         match self.push(&stream, place, &outgoing, slices) {
             Err(error @ (Errno::NETDOWN | Errno::CONNRESET)) => Err(error),
             result => Ok(result),
+        }
+    }
+
+    /// Of the links of that engine.
+    fn mtu_bytes(&self, place: EngineIndex) -> usize {
+        match self.all.get(place.index()) {
+            Some(networks) => networks.mtu_bytes,
+            None => attached::networks_of(place).mtu_bytes,
         }
     }
 
