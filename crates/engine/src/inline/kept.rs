@@ -34,12 +34,13 @@ impl Kept<'_> {
         let Inline {
             latency,
             kick,
+            late_kick,
             control,
             device,
             ..
         } = self.engine;
         self.engine.end(&mut self.engine.place());
-        let open = [kick, control, device].map(OwnedFd::as_raw_fd);
+        let open = [kick, late_kick, control, device].map(OwnedFd::as_raw_fd);
         let latency = latency.as_ref().map(IdleLatency::number);
         open.into_iter().chain(latency).collect()
     }

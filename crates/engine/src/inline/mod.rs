@@ -13,7 +13,7 @@
 //! And a helper that goes to sleep for longer publishes that first and then looks how long it may; a thread whose poll
 //! has done something, or that stops watching, looks at that afterwards and kicks it (the order of
 //! `hostif::sync::doorbell`: of the two fences one comes first, so either the helper sees what the thread has done, or
-//! the thread sees that the helper sleeps). A poll in vain has set no timer, and looks without a fence.
+//! the thread sees that the helper sleeps); the kick comes a millisecond later. A poll in vain has set no timer, and looks without a fence.
 //!
 //! Who owns which descriptor, and what fork and exec do, the shim decides.
 
@@ -30,6 +30,9 @@ use nic::Driver;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 use self::batch::{Batch, Offer};
 pub use self::kept::Kept;
@@ -43,6 +46,17 @@ use crate::sysctl::Sysctls;
 
 /// As long as threads poll at least this often, the helper leaves the device to them.
 const TICK_US: u64 = 1_000;
+/// The same, for a timer that fires once.
+const LATE: Itimerspec = Itimerspec {
+    it_interval: Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    },
+    it_value: Timespec {
+        tv_sec: 0,
+        tv_nsec: 1_000_000,
+    },
+};
 /// A thread that has just polled is likely to poll again: the helper looks by half as often as before, down
 /// to the second of these.
 const JUST_US: u64 = 100;
@@ -84,6 +98,8 @@ pub struct Inline {
     /// the program expects to get.
     latency: Option<IdleLatency>,
     kick: OwnedFd,
+    /// As a kick, a millisecond later.
+    late_kick: OwnedFd,
     control: OwnedFd,
     device: OwnedFd,
     ended: AtomicBool,
@@ -122,6 +138,9 @@ impl Inline {
         core.sysctls = Sysctls::default();
         let mut core = CoreLoop::new(core, Some(host_hooks::relocate_fd(listener)), origin)?;
         let kick = doorbell::create().map_err(system("make an eventfd"))?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let late_kick =
+            timerfd_create(TimerfdClockId::Monotonic, flags).map_err(system("make a timer"))?;
         let [control, device] = core
             .detach_device()
             .map_err(system("wait for the device"))?
@@ -138,6 +157,7 @@ impl Inline {
             parked: AtomicBool::new(false),
             latency,
             kick: host_hooks::relocate_fd(kick),
+            late_kick: host_hooks::relocate_fd(late_kick),
             ended: AtomicBool::new(false),
         })
     }
@@ -209,11 +229,13 @@ impl Inline {
         None
     }
 
-    /// After anything that changes how long the helper may sleep.
+    /// After anything that changes how long the helper may sleep: it looks in a millisecond, and as often as it does while threads poll. By
+    /// then a thread that has answered sleeps again; a helper that came at once would want its processor and its poll lock.
     fn rouse(&self) {
         fence(Ordering::SeqCst);
         if self.parked.load(Ordering::Relaxed) && self.parked.swap(false, Ordering::AcqRel) {
-            doorbell::ring(self.kick.as_fd());
+            // A timer of this kind that exists can be set.
+            let _ = timerfd_settime(&self.late_kick, TimerfdTimerFlags::empty(), &LATE);
         }
     }
 
@@ -399,23 +421,30 @@ impl Inline {
         }
     }
 
-    /// Sleeps; true if something happened.
+    /// Sleeps; true if something happened but a late kick, after which it is seen whether threads poll.
     fn nap(&self, timeout_us: u64, on_device: bool) -> Result<bool, Errno> {
         let timeout = Duration::from_micros(timeout_us);
         let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
-        let mut fds =
-            [&self.kick, &self.control, &self.device].map(|fd| PollFd::new(fd, PollFlags::IN));
+        let mut fds = [&self.late_kick, &self.kick, &self.control, &self.device]
+            .map(|fd| PollFd::new(fd, PollFlags::IN));
         let watched = if on_device {
             &mut fds[..]
         } else {
-            &mut fds[..2]
+            &mut fds[..3]
         };
-        let news = match rustix::event::poll(watched, Some(&timeout)) {
-            Ok(news) => news > 0,
-            Err(Errno::INTR) => true,
+        match rustix::event::poll(watched, Some(&timeout)) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(true),
             Err(errno) => return Err(errno),
-        };
-        if !fds[0].revents().is_empty() {
+        }
+        let [late, kicked, news] = [0..1, 1..2, 1..4].map(|which| {
+            let mut of = fds[which].iter();
+            of.any(|fd| !fd.revents().is_empty())
+        });
+        if late {
+            doorbell::drain(self.late_kick.as_fd());
+        }
+        if kicked {
             doorbell::drain(self.kick.as_fd());
         }
         Ok(news)
