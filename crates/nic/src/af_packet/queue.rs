@@ -52,8 +52,12 @@ impl Later {
 pub(super) enum Queue {
     /// It is the only one that receives.
     Alone(Later),
-    /// It receives nothing more, and what it has comes before what is in the ring.
-    Emptied { before: OwnedFd, tell: fn() },
+    /// It receives nothing more, and what it has comes before what is in the ring; the newest that came from it, as hashes.
+    Emptied {
+        before: OwnedFd,
+        seen: VecDeque<u64>,
+        tell: fn(),
+    },
     /// The ring begins with frames that were received already: these, as hashes.
     Again(VecDeque<u64>),
 }
@@ -91,14 +95,17 @@ impl AfPacket {
                 self.queue = Some(self.look_for_ring(later, frames));
                 done
             }
-            Some(Queue::Emptied { before, tell }) => {
-                let mut seen = VecDeque::new();
+            Some(Queue::Emptied {
+                before,
+                mut seen,
+                tell,
+            }) => {
                 let own = std::mem::replace(&mut self.socket, before);
                 let done = self.take_from_queue(budget, sink, Some(&mut seen));
                 let before = std::mem::replace(&mut self.socket, own);
                 // One that cannot be read has nothing more to say.
                 self.queue = if done.as_ref().is_ok_and(|done| done.0 == budget) {
-                    Some(Queue::Emptied { before, tell })
+                    Some(Queue::Emptied { before, seen, tell })
                 } else {
                     drop(before);
                     tell();
@@ -163,9 +170,10 @@ impl AfPacket {
             return Queue::Alone(later);
         };
         if self.bind_second(&later.ring_socket).is_err() {
-            // It receives nothing, or what the first one has too.
             return Queue::Alone(later);
         }
+        // Without room for that the first one receives until it is closed, which is soon.
+        let _ = bpf::classic::attach(self.socket.as_fd(), &NOTHING);
         if let Ok(drops) = sys::take_drops(self.socket.as_fd()) {
             let dropped = &self.ring_full;
             dropped.fetch_add(u64::from(drops), Ordering::Relaxed);
@@ -174,20 +182,19 @@ impl AfPacket {
         self.ring = Some(ring);
         Queue::Emptied {
             before,
+            seen: VecDeque::new(),
             tell: later.tell,
         }
     }
 
-    /// Has the second socket receive, and the first one no longer.
+    /// Has the second socket receive; where that fails it receives nothing.
     fn bind_second(&self, second: &OwnedFd) -> Result<(), OpenError> {
         self.filter(second.as_fd(), &self.config)?;
         for group in &self.groups {
             sys::change_membership(second.as_fd(), self.index, *group, true)
                 .map_err(self.failed("joining a group"))?;
         }
-        sys::bind(second.as_fd(), self.index).map_err(self.failed("bind"))?;
-        bpf::classic::attach(self.socket.as_fd(), &NOTHING)
-            .map_err(self.failed("attaching a filter"))
+        sys::bind(second.as_fd(), self.index).map_err(self.failed("bind"))
     }
 
     /// Gives back the frames at the ring's beginning that were delivered already. `None`: it has others now.
@@ -197,9 +204,9 @@ impl AfPacket {
             let slot = ring.look();
             let is_long = slot.as_ref().is_some_and(|slot| slot.copied);
             let hash = slot.map(|slot| hash_of(slot.frame_len, slot.bytes));
-            // The newest is first.
-            let at = seen.iter().rposition(|one| Some(*one) == hash)?;
-            seen.truncate(at);
+            if !pass(&mut seen, hash?) {
+                return None;
+            }
             if is_long {
                 let _ = rustix::net::recv(&self.socket, &mut [0; 1][..], RecvFlags::DONTWAIT);
             }
@@ -207,6 +214,13 @@ impl AfPacket {
         }
         (!seen.is_empty()).then_some(Queue::Again(seen))
     }
+}
+
+/// Whether a frame of the ring is one of those that were received, the newest first: it and those before it do not come again.
+fn pass(seen: &mut VecDeque<u64>, hash: u64) -> bool {
+    let at = seen.iter().rposition(|one| *one == hash);
+    seen.truncate(at.unwrap_or(seen.len()));
+    at.is_some()
 }
 
 /// Of a frame's length and beginning.
@@ -229,4 +243,37 @@ fn deliver(buffer: &[u8], queued: &Queued, sink: &mut dyn FnMut(RxFrame<'_>)) ->
         });
         bytes.len()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_ring_begins_with_is_passed_once_where_it_was_received() {
+        let seen = |numbers: &[u64]| numbers.iter().copied().collect::<VecDeque<u64>>();
+        let cases: [(&[u64], &[u64], usize); 6] = [
+            (&[], &[1, 2], 0),
+            (&[3, 2, 1], &[4, 5], 0),
+            // Both had the last two.
+            (&[3, 2, 1], &[2, 3, 4], 2),
+            (&[3, 2, 1], &[3, 3], 1),
+            // Alike, as acknowledgements are: the oldest comes first.
+            (&[7, 7, 1], &[7, 7, 7], 2),
+            (&[3, 2, 1], &[1, 2, 3, 1], 3),
+        ];
+        for (received, ring, passed) in cases {
+            let mut left = seen(received);
+            let count = ring.iter().take_while(|hash| pass(&mut left, **hash));
+            assert_eq!(count.count(), passed, "{received:?} {ring:?}");
+        }
+    }
+
+    #[test]
+    fn a_frame_that_the_ring_has_only_in_part_is_the_same() {
+        let whole = vec![7; 20_000];
+        assert_eq!(hash_of(20_000, &whole), hash_of(20_000, &whole[..16_000]));
+        assert_ne!(hash_of(20_000, &whole), hash_of(19_999, &whole[..19_999]));
+        assert_ne!(hash_of(2, &[1, 2]), hash_of(2, &[1, 3]));
+    }
 }
