@@ -57,6 +57,7 @@ const LATE: Itimerspec = Itimerspec {
         tv_nsec: 1_000_000,
     },
 };
+const _: () = assert!(LATE.it_value.tv_nsec.unsigned_abs() == TICK_US * 1_000);
 /// A thread that has just polled is likely to poll again: the helper looks by half as often as before, down
 /// to the second of these.
 const JUST_US: u64 = 100;

@@ -118,6 +118,11 @@ mod tests {
 
     use super::*;
 
+    const PATIENCE: Timespec = Timespec {
+        tv_sec: 10,
+        tv_nsec: 0,
+    };
+
     fn program() -> (Child, OwnedFd) {
         let child = Command::new("sleep").arg("60").spawn().unwrap();
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
@@ -138,15 +143,30 @@ mod tests {
             rustix::io::write(&tx, words).unwrap();
             child.kill().unwrap();
             child.wait().unwrap();
-            let (first, held) = pipe().unwrap();
-            let was = was_killed(&pidfd, &rx, held);
+            let (one, other) = pipe().unwrap();
+            let was = was_killed(&pidfd, &rx, one);
             assert_eq!(was.unwrap(), killed, "{words:?}");
-            let mut end = [PollFd::new(&first, PollFlags::IN)];
-            assert!(poll(&mut end, None).unwrap() > 0, "it is closed");
             drop(tx);
-            let killed = was_killed(&pidfd, &rx, first);
+            let killed = was_killed(&pidfd, &rx, other);
             assert!(killed.unwrap(), "its pipe ends too");
         }
+    }
+
+    #[test]
+    fn the_first_socket_is_closed_when_it_is_not_needed_and_the_program_lives() {
+        let (mut child, pidfd) = program();
+        let (rx, tx) = pipe().unwrap();
+        let (first, held) = pipe().unwrap();
+        std::thread::scope(|scope| {
+            let guard = scope.spawn(|| was_killed(&pidfd, &rx, held));
+            let mut end = [PollFd::new(&first, PollFlags::IN)];
+            assert_eq!(poll(&mut end, Some(&Timespec::default())), Ok(0));
+            rustix::io::write(&tx, b"r").unwrap();
+            assert_eq!(poll(&mut end, Some(&PATIENCE)), Ok(1), "it is open");
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(guard.join().unwrap().unwrap());
+        });
     }
 
     #[test]
