@@ -24,7 +24,7 @@
 
 #define CONNECTIONS 8
 #define PIECE 8192
-/* Between two exchanges: some tests wait for a minute meanwhile. */
+/* Between two exchanges once descriptors have been closed twice: that test waits for a minute afterwards. */
 #define REST_US 5000
 
 static struct sockaddr_in peer;
@@ -69,6 +69,8 @@ static int exchange(struct traffic *own) {
     return 1;
 }
 
+static atomic_int resting;
+
 static void *run(void *argument) {
     struct traffic *own = argument;
     own->fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -77,7 +79,8 @@ static void *run(void *argument) {
         return NULL;
     }
     while (!atomic_load(&stopping) && exchange(own))
-        usleep(REST_US);
+        if (atomic_load(&resting))
+            usleep(REST_US);
     char byte;
     if (!own->error && (shutdown(own->fd, SHUT_WR) < 0 || recv(own->fd, &byte, 1, 0) != 0))
         fail(own, errno ? errno : EBADMSG);
@@ -142,6 +145,7 @@ static void close_twice(int rounds) {
     }
     atomic_store(&rounds_left, 0);
     pthread_join(thread, NULL);
+    atomic_store(&resting, 1);
     int after = descriptors();
     printf("closed twice; another error: %s; refused: %d; leaked: %d\n", other ? strerrorname_np(other) : "none",
            refused > 0, after > before + 4 ? after - before : 0);
