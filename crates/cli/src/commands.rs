@@ -11,9 +11,9 @@ mod transfer;
 mod ui;
 mod upgrade;
 
-use std::process::ExitCode;
+use std::{env, process::ExitCode};
 
-use clap::Subcommand;
+use clap::{Parser, Subcommand};
 use inspect::{explain, metrics, ss, stacks, status, top};
 use predict::path;
 
@@ -46,7 +46,23 @@ pub enum Command {
     Load(load::Arguments),
 }
 
+/// `shunt run` without the others. A program's start waits for it, and to build the flags of every command takes as long as all else it does.
+#[derive(Debug, Parser)]
+#[command(name = "shunt", version, max_term_width = 100)]
+enum RunAlone {
+    Run(run::Arguments),
+}
+
 impl Command {
+    /// Reads the command line where it asks for `shunt run`.
+    pub fn run_alone() -> Option<Self> {
+        let is_run = env::args_os().nth(1).is_some_and(|word| word == "run");
+        is_run.then(|| {
+            let RunAlone::Run(arguments) = RunAlone::parse();
+            Self::Run(arguments)
+        })
+    }
+
     /// Runs the command; its result is the exit status.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         match self {

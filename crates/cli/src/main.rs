@@ -30,7 +30,8 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let code = match (Cli::parse().command.execute(), output::failed()) {
+    let command = commands::Command::run_alone().unwrap_or_else(|| Cli::parse().command);
+    let code = match (command.execute(), output::failed()) {
         (Ok(code), None) => code,
         (Ok(_), Some(error)) => {
             note!("shunt: {error:#}");

@@ -8,6 +8,7 @@
 mod calls;
 mod image;
 mod symbols;
+mod window;
 
 use std::{
     fs::File,
@@ -17,7 +18,8 @@ use std::{
 };
 
 pub use image::{Image, Linkage};
-pub use symbols::names_any;
+pub use symbols::Symbols;
+use window::Window;
 
 /// How many interpreters of interpreters the kernel follows (fs/exec.c).
 const MAX_INTERPRETERS: usize = 5;
@@ -150,7 +152,7 @@ pub fn inspect(program: &Path) -> Result<Program, Refusal> {
 
 fn way_of(file: PathBuf) -> Result<Program, Refusal> {
     let read = || -> io::Result<(Image, bool)> {
-        let mut opened = File::open(&file)?;
+        let mut opened = Window::new(File::open(&file)?);
         let image = image::read(&mut opened)?;
         let looks_for_calls = matches!(image.linkage, Linkage::Dynamic(_)) && !image.is_go;
         let own_calls = looks_for_calls && calls::are_in(&mut opened, &image.code)?;

@@ -6,19 +6,31 @@ use std::{
     path::Path,
 };
 
-use crate::image;
+use crate::{image, window::Window};
 
 /// The longest table that is read.
 const NAMES_MAX: u64 = 16 << 20;
 
-/// Whether the program imports or exports a symbol of one of these names. One that cannot be read has none.
-#[must_use]
-pub fn names_any(program: &Path, symbols: &[&str]) -> bool {
-    read_names(program).is_ok_and(|names| contains_any(&names, symbols))
+/// What a program's table of dynamic symbols names.
+#[derive(Clone, Debug, Default)]
+pub struct Symbols(Vec<u8>);
+
+impl Symbols {
+    /// Those of a program. One that cannot be read has none.
+    #[must_use]
+    pub fn of(program: &Path) -> Self {
+        Self(read_names(program).unwrap_or_default())
+    }
+
+    /// Whether the program imports or exports a symbol of one of these names.
+    #[must_use]
+    pub fn name_any(&self, symbols: &[&str]) -> bool {
+        contains_any(&self.0, symbols)
+    }
 }
 
 fn read_names(program: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(program)?;
+    let mut file = Window::new(File::open(program)?);
     let mut names = Vec::new();
     if let Some((offset, len)) = image::read(&mut file)?.names {
         file.seek(SeekFrom::Start(offset))?;
@@ -47,7 +59,8 @@ mod tests {
     #[test]
     fn this_test_imports_what_it_calls_and_text_has_no_symbols() {
         let own = std::env::current_exe().unwrap();
-        assert!(names_any(&own, &["write"]) && !names_any(&own, &["capset"]));
-        assert!(!names_any(Path::new("/etc/passwd"), &["write"]));
+        let symbols = Symbols::of(&own);
+        assert!(symbols.name_any(&["write"]) && !symbols.name_any(&["capset"]));
+        assert!(!Symbols::of(Path::new("/etc/passwd")).name_any(&["write"]));
     }
 }

@@ -10,6 +10,8 @@ use std::{
 
 /// Set by `scripts/integration`: the binary that was built with the tests.
 const BUILT: &str = "SHUNT_TEST_BINARY";
+/// Set by it where it has built them too: the folder with the libraries of the native interface, whose `examples` has its example.
+const BUILT_NATIVE: &str = "SHUNT_TEST_NATIVE";
 
 /// The binary, of the same profile as the test that asks.
 ///
@@ -29,7 +31,7 @@ pub fn shunt() -> &'static Path {
 /// Where they do not build.
 pub fn native_library() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| build(&["--package", "capi"]))
+    FOLDER.get_or_init(|| built_native(&["--package", "capi"]))
 }
 
 /// The example `echo` of the native interface.
@@ -40,8 +42,18 @@ pub fn native_example() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         let words = ["--package", "native", "--example", "echo"];
-        build(&words).join("examples/echo")
+        built_native(&words).join("examples/echo")
     })
+}
+
+/// Whether the native interface was built with the tests, so that nobody need ask cargo for it.
+#[must_use]
+pub fn is_native_built() -> bool {
+    std::env::var_os(BUILT_NATIVE).is_some()
+}
+
+fn built_native(what: &[&str]) -> PathBuf {
+    std::env::var_os(BUILT_NATIVE).map_or_else(|| build(what), PathBuf::from)
 }
 
 /// Builds something of the profile of the test that asks; the profile's folder.

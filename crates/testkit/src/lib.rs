@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use binary::{native_example, native_library, shunt};
+pub use binary::{is_native_built, native_example, native_library, shunt};
 pub use engine_state::EngineState;
 pub use lab::{Cable, Cidr, Finished, Host, HostSpec, Lab, LabSpec, Program, serving};
 pub use witness::{Testimony, Witness, port_of};

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use engine_support::{ADDRESSES, EngineThread, PATIENCE, backing, engines};
-use testkit::{native_example, native_library, workspace, world};
+use testkit::{is_native_built, native_example, native_library, workspace, world};
 
 const BYTES: usize = 3_000_007;
 
@@ -59,7 +59,10 @@ impl Folder {
             "debug" => "dev",
             other => other,
         };
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+        let cargo = match std::env::var("CARGO") {
+            _ if is_native_built() => "true".to_owned(),
+            cargo => cargo.unwrap_or_else(|_| "cargo".to_owned()),
+        };
         let output = Command::new("make")
             .arg("install-native")
             .arg(format!("DESTDIR={}", folder.path.display()))

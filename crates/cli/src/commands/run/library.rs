@@ -1,8 +1,8 @@
 //! Finding the preload library: one of the two inside this binary, written out once per user and version.
 //!
 //! Whoever could change that file could run code in the user's programs. So it lies in a directory
-//! that only the user can write to, carries its content's hash in its name, appears under that name
-//! only when complete, and is compared byte by byte before each use.
+//! that only the user can write to, carries its content's hash in its name, and appears under that name
+//! only when complete and on the disk. It is compared byte by byte once a day, its length and owner before each use.
 
 mod unused;
 
@@ -164,9 +164,15 @@ fn install_into(directory: &Path, name: &str, content: &[u8]) -> anyhow::Result<
     let path = directory.join(name);
     let is_new_day = {
         let lock = unused::lock(directory);
-        if holds(&path, content)? {
+        let is_ours = is_ours_with_len(&path, content.len())?;
+        let is_new_day = !is_ours || unused::is_new_day(&path);
+        if is_ours && (!is_new_day || begins_with(File::open(&path)?, content)?) {
             // A folder that can only be read has nothing to be noted or removed.
-            lock.is_ok() && unused::note_use(&path)
+            let is_noted = is_new_day && lock.is_ok();
+            if is_noted {
+                unused::touch(&path);
+            }
+            is_noted
         } else {
             let _lock = lock?;
             write_atomically(&path, content)?;
@@ -209,17 +215,16 @@ fn create_directory(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// True where the file is ours and holds exactly this. Anything else is replaced.
-fn holds(path: &Path, content: &[u8]) -> anyhow::Result<bool> {
+/// True where the file is ours and has this length. Anything else is replaced.
+fn is_ours_with_len(path: &Path, len: usize) -> anyhow::Result<bool> {
     let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         metadata => metadata?,
     };
-    let ours = metadata.is_file()
+    Ok(metadata.is_file()
         && metadata.uid() == rustix::process::geteuid().as_raw()
-        && metadata.mode() & OTHERS_WRITE == 0;
-    let is_as_long = u64::try_from(content.len()).is_ok_and(|len| len == metadata.len());
-    Ok(ours && is_as_long && begins_with(File::open(path)?, content)?)
+        && metadata.mode() & OTHERS_WRITE == 0
+        && u64::try_from(len).is_ok_and(|len| len == metadata.len()))
 }
 
 /// Compares in pieces, for the sake of a processor's caches.
@@ -249,6 +254,8 @@ fn write_atomically(path: &Path, content: &[u8]) -> anyhow::Result<()> {
         file.write_all(content)?;
         // Whatever the umask says: the program may read it after a change of user.
         file.set_permissions(fs::Permissions::from_mode(0o644))?;
+        // After a loss of power there is no file of this name, or a whole one.
+        file.sync_all()?;
         fs::rename(&temporary, path)
     };
     write().inspect_err(|_| {
@@ -260,6 +267,7 @@ fn write_atomically(path: &Path, content: &[u8]) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, SystemTime};
 
     struct Scratch(PathBuf);
 
@@ -298,9 +306,18 @@ mod tests {
             first,
             "an intact file stays"
         );
+        let repaired = || {
+            install(library(b"library"), directories.clone()).unwrap();
+            fs::read(&path).unwrap()
+        };
         fs::write(&path, b"lib").unwrap();
-        install(library(b"library"), directories.clone()).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"library");
+        assert_eq!(repaired(), b"library");
+        // What is as long is found the next day.
+        fs::write(&path, b"lobrary").unwrap();
+        assert_eq!(repaired(), b"lobrary");
+        let yesterday = SystemTime::now() - Duration::from_secs(25 * 60 * 60);
+        File::open(&path).unwrap().set_modified(yesterday).unwrap();
+        assert_eq!(repaired(), b"library");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::{fs, path::Path, thread};
 
 use clap::ValueEnum;
-use elf::Service;
+use elf::{Service, Symbols};
 
 use super::{
     Arguments, Supervise,
@@ -148,9 +148,13 @@ fn against_file(file: &Path) -> Option<&'static str> {
         return Some("a shell starts other programs, which share it");
     }
     let is_interpreter = INTERPRETERS.iter().any(|one| name.starts_with(one));
-    let gives_up = !is_interpreter
-        && (elf::names_any(&file, &GIVE_UP)
-            || elf::names_any(&file, &CHANGE_USER) && can_change_user());
+    let symbols = if is_interpreter {
+        Symbols::default()
+    } else {
+        Symbols::of(&file)
+    };
+    let gives_up =
+        symbols.name_any(&GIVE_UP) || symbols.name_any(&CHANGE_USER) && can_change_user();
     gives_up.then_some("the program can give up what an engine inside it needs (setuid, capset)")
 }
 

@@ -36,13 +36,9 @@ pub fn lock(directory: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Notes that a library is used, with the lock held; whether that is the first time for a day.
-pub fn note_use(library: &Path) -> bool {
-    let is_old = age(library).is_none_or(|age| age >= DAY);
-    if is_old {
-        touch(library);
-    }
-    is_old
+/// Whether nobody has noted for a day that a library is used.
+pub fn is_new_day(library: &Path) -> bool {
+    age(library).is_none_or(|age| age >= DAY)
 }
 
 /// Removes what nobody uses but the library of this name. What cannot be removed stays.
@@ -126,7 +122,8 @@ fn age(path: &Path) -> Option<Duration> {
     Some(SystemTime::now().duration_since(used).unwrap_or_default())
 }
 
-fn touch(path: &Path) {
+/// Notes that a library is used, with the lock held.
+pub fn touch(path: &Path) {
     // Who may not write it keeps what is there.
     if let Ok(file) = File::open(path) {
         let _ = file.set_modified(SystemTime::now());
@@ -256,7 +253,8 @@ mod tests {
                 let lock = lock(&cache.0).unwrap();
                 let is_there = path.exists();
                 if is_there {
-                    assert!(note_use(&path));
+                    assert!(is_new_day(&path));
+                    touch(&path);
                 } else {
                     fs::write(&path, "anew").unwrap();
                 }
@@ -270,7 +268,8 @@ mod tests {
     fn a_use_is_noted_once_a_day() {
         let cache = Cache::new("note");
         let path = cache.file(OLD, DAY);
-        assert!(note_use(&path));
-        assert!(!note_use(&path));
+        assert!(is_new_day(&path));
+        touch(&path);
+        assert!(!is_new_day(&path));
     }
 }
