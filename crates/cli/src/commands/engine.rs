@@ -16,7 +16,7 @@ mod share;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use engine::{Config, EcnMode, Engine, FastOpenModes, KeptState, SynCookies};
+use engine::{Config, EcnMode, Engine, FastOpenModes, SynCookies};
 use inspect::control;
 use rustix::fd::{AsFd as _, OwnedFd};
 use tracing_subscriber::fmt::{
@@ -66,7 +66,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     checks::check_protocols(&chosen)?;
     match keeper::begin(&chosen)? {
         keeper::Role::Keeper(status) => Ok(status),
-        keeper::Role::Engine(kept, goes_on) => serve(&chosen, why, Some((kept, goes_on))),
+        keeper::Role::Engine(child) => serve(&chosen, why, Some(child)),
     }
 }
 
@@ -74,7 +74,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 fn serve(
     arguments: &Arguments,
     why: Option<String>,
-    kept: Option<(KeptState, Option<String>)>,
+    child: Option<keeper::Child>,
 ) -> anyhow::Result<ExitCode> {
     let stop = catch_signals()?;
     // A limit on the size of the log, a terminal that belongs to others: errors of one write, no ends or stops.
@@ -84,7 +84,7 @@ fn serve(
     if let Some(why) = why {
         tracing::info!("{why}");
     }
-    if let Some((_, Some(why))) = &kept {
+    if let Some(why) = child.as_ref().and_then(|child| child.why.as_ref()) {
         tracing::warn!("{why}");
     }
     dpdk::check(arguments)?;
@@ -92,7 +92,7 @@ fn serve(
     check_is_up(arguments)?;
     checks::check_protocols(arguments)?;
     let sharing = share::begin(arguments)?;
-    let _claims = match &kept {
+    let _claims = match &child {
         // The keeper has checked and claimed them.
         Some(_) => None,
         None => {
@@ -101,7 +101,7 @@ fn serve(
         }
     };
     let mut config = config(arguments)?;
-    config.kept = kept.map(|(kept, _)| kept);
+    config.kept = child.as_ref().map(|child| child.kept.clone());
     let left = engine::left_behind(&config, arguments.cores);
     let lives = config
         .kept
@@ -143,6 +143,9 @@ fn serve(
         .with_context(|| format!("--name {}", arguments.name))?;
     confined::begin(arguments);
     announce(arguments, &driver);
+    if let Some(child) = child {
+        child.has_begun();
+    }
     let result = engine.run(stop.as_fd());
     confine::log_refused();
     control::remove_stale(&arguments.name)?;

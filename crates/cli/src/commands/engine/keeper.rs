@@ -29,7 +29,7 @@ use crate::sys;
 use replace::Replacement;
 pub use replace::{Request, check_state, endpoint};
 
-/// An engine that lives shorter than this has not gone on.
+/// An engine that lives shorter than this has not gone on, although it has begun to serve.
 const SHORT: Duration = Duration::from_millis(300);
 /// How long an engine may take to end whose keeper was killed.
 const LAST_MOMENT: Duration = Duration::from_millis(300);
@@ -38,10 +38,26 @@ const SHORT_LIVES: u32 = 3;
 
 /// Who this process is.
 pub enum Role {
-    /// An engine, the child of a keeper, and why it goes on in the place of another.
-    Engine(KeptState, Option<String>),
+    /// An engine, the child of a keeper.
+    Engine(Child),
     /// The keeper, once there is no engine any more.
     Keeper(ExitCode),
+}
+
+/// What an engine has of its keeper.
+pub struct Child {
+    /// What outlives it.
+    pub kept: KeptState,
+    /// Why it goes on in the place of another.
+    pub why: Option<String>,
+    begun: sys::Shared,
+}
+
+impl Child {
+    /// Tells the keeper that this engine serves.
+    pub fn has_begun(&self) {
+        self.begun.put(&[1]);
+    }
 }
 
 /// Whether such an engine has a keeper; others take their connections along when they die.
@@ -94,6 +110,8 @@ fn take_place(arguments: &Arguments) -> anyhow::Result<(Claims, Keeper)> {
 struct Keeper {
     kept: KeptState,
     signals: sys::HeldBack,
+    /// The engine leaves something there when it serves. On a busy machine its beginning takes seconds: time tells nothing.
+    begun: sys::Shared,
     /// What was open before the first engine began.
     own: Vec<RawFd>,
     /// What the first build was started with.
@@ -141,6 +159,7 @@ impl Keeper {
                 },
             },
             signals,
+            begun: sys::Shared::new().context("sharing a page")?,
             own: engine::open_descriptors().context("listing descriptors")?,
             words: std::env::args_os().skip(1).collect(),
             before: None,
@@ -153,18 +172,20 @@ impl Keeper {
     /// One engine after the other.
     fn keep(mut self, arguments: &Arguments) -> anyhow::Result<Role> {
         loop {
-            let begun = Instant::now();
+            let started = Instant::now();
+            self.begun.put(&[0]);
             let engine = sys::start_beside(&self.signals).context("starting the engine")?;
             let Some(engine) = engine else {
                 return self.be_engine();
             };
             if let Some(before) = self.unreaped.take() {
-                ended(before)?;
+                // A script that a build begins with may have waited for it.
+                let _ = ended(before);
             }
             let end = self.wait_for(engine)?;
             self.unreaped = Some(engine);
             self.kept.stopped_ns = engine::clock_ns();
-            let is_short = begun.elapsed() < SHORT;
+            let is_short = self.begun.bytes().is_empty() || started.elapsed() < SHORT;
             if is_short && let Some(before) = self.before.filter(|_| end.is_failure()) {
                 self.kept.history.failed_upgrades += 1;
                 self.kept.history.upgrades = self.kept.history.upgrades.saturating_sub(1);
@@ -176,9 +197,14 @@ impl Keeper {
                 failed?;
                 bail!("the build before cannot be started again");
             }
-            self.kept.goes_on = true;
+            let went_on = std::mem::replace(&mut self.kept.goes_on, true);
             match end {
-                End::Orderly(code) => return Ok(Role::Keeper(ExitCode::from(code))),
+                End::Orderly(code) => {
+                    if went_on && is_short && end.is_failure() {
+                        self.reset_connections(arguments);
+                    }
+                    return Ok(Role::Keeper(ExitCode::from(code)));
+                }
                 End::Crash(how) => {
                     let noted = self.note_crash(&how, is_short);
                     if noted.is_err() {
@@ -210,7 +236,11 @@ impl Keeper {
             report(panic);
             std::process::abort();
         }));
-        Ok(Role::Engine(self.kept, self.why))
+        Ok(Role::Engine(Child {
+            kept: self.kept,
+            why: self.why,
+            begun: self.begun,
+        }))
     }
 
     fn note_crash(&mut self, how: &str, is_short: bool) -> anyhow::Result<()> {

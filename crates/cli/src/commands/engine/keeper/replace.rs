@@ -241,6 +241,7 @@ pub(super) fn taken_over() -> anyhow::Result<Option<Keeper>> {
             history,
         },
         signals,
+        begun: sys::Shared::new().context("sharing a page")?,
         own: legacy.own,
         words: legacy.words.into_iter().map(OsString::from_vec).collect(),
         before: legacy.before,
