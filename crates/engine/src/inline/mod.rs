@@ -368,8 +368,11 @@ impl Inline {
             let nap = match self.busy_nap(now_us, tick_us).filter(|_| !is_due) {
                 Some(nap) => nap,
                 None => {
-                    attended_us = now_us;
-                    match self.prepare_nap() {
+                    let looks = is_due || self.watching.load(Ordering::SeqCst) == 0;
+                    if looks {
+                        attended_us = now_us;
+                    }
+                    match self.prepare_nap(looks) {
                         Some(nap) => nap,
                         None => return Ok(()),
                     }
@@ -393,20 +396,25 @@ impl Inline {
         match now_us.saturating_sub(last_us) {
             _ if last_us == 0 => None,
             0..JUST_US => Some(Nap::Tick((2 * tick_us).min(TICK_MAX_US))),
-            JUST_US..TICK_US => Some(Nap::Tick(TICK_US)),
+            JUST_US..TICK_US if self.watching.load(Ordering::SeqCst) == 0 => {
+                Some(Nap::Tick(TICK_US))
+            }
             _ => None,
         }
     }
 
-    /// Does what is to do and says how to sleep; `None`: the engine has ended.
-    fn prepare_nap(&self) -> Option<Nap> {
+    /// Does what is to do and says how to sleep; `None`: the engine has ended. Unless it `looks`, a thread that watches the
+    /// device does that: only timers, and notes of programs, are looked at.
+    fn prepare_nap(&self, mut looks: bool) -> Option<Nap> {
         loop {
-            let worked = self.run_surely(|core| {
+            let look = |core: &mut CoreLoop| {
                 let now = core.now();
                 core.attend(now)?;
                 self.batch.on_poll();
                 core.poll(now, None)
-            })?;
+            };
+            let worked = looks && self.run_surely(look)?;
+            looks = true;
             self.parked.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let longest_us = self.run_surely(|core| core.prepare_sleep(core.now()))?;

@@ -113,6 +113,27 @@ fn a_thread_that_turns_or_stops_watching_kicks_a_helper_that_sleeps_for_long() {
 }
 
 #[test]
+fn a_helper_beside_a_thread_that_watches_leaves_the_device_to_it() {
+    let (engine, _) = engine("beside");
+    engine.poll(None);
+    let now_us = engine.polled_us.load(Ordering::SeqCst) + JUST_US;
+    let nap = |now_us| engine.busy_nap(now_us, TICK_US);
+    assert!(matches!(nap(now_us), Some(Nap::Tick(TICK_US))));
+    assert!(matches!(engine.watch(), Watched::Device(..)));
+    assert!(nap(now_us).is_none());
+    engine.polled_us.store(0, Ordering::SeqCst);
+    assert!(matches!(
+        engine.prepare_nap(false),
+        Some(Nap::Park(1.., false))
+    ));
+    engine.unwatch();
+    assert!(matches!(
+        engine.prepare_nap(true),
+        Some(Nap::Park(1.., true))
+    ));
+}
+
+#[test]
 fn a_turn_that_panics_ends_the_engine_and_blocks_nobody() {
     let (engine, name) = engine("panics");
     let channel = hostif::control::connect(&name).unwrap();
