@@ -149,8 +149,7 @@ fn measure(
     interrupt: &Interrupt,
 ) -> anyhow::Result<Section> {
     if let Some(subject) = part.subject() {
-        let words: Vec<String> = part.rows().iter().map(|word| (*word).to_owned()).collect();
-        let found = micro::some_rows(subject, &words, length, interrupt.clone())?;
+        let found = micro::some_rows(subject, part.rows(), length, interrupt.clone())?;
         return Ok(of_rows(part, &found, limits));
     }
     let runs = length.runs;
@@ -182,14 +181,14 @@ fn of_rows(part: Part, found: &micro::report::Report, limits: &Limits) -> Sectio
             format!("{above}: {}", row.what.trim())
         } else {
             above = row.what.trim_end_matches(", p50");
-            row.what.to_owned()
+            row.what.clone()
         };
         section.rows.push(Row {
-            paper: if is_below { None } else { paper::of(row.what) },
+            paper: if is_below { None } else { paper::of(&row.what) },
             limit: if is_below {
                 None
             } else {
-                limits.of(part, row.what)
+                limits.of(part, &row.what)
             },
             what,
             unit: row.unit,
@@ -317,10 +316,8 @@ mod tests {
     fn every_row_is_there() {
         for part in Part::value_variants() {
             if let Some(subject) = part.subject() {
-                let words: Vec<String> =
-                    part.rows().iter().map(|word| (*word).to_owned()).collect();
-                let kept = micro::names(subject, &words).unwrap();
-                assert!(kept.len() >= words.len(), "{part:?}: {kept:?}");
+                let kept = micro::names(subject, part.rows()).unwrap();
+                assert!(kept.len() >= part.rows().len(), "{part:?}: {kept:?}");
             }
         }
     }

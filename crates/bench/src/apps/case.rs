@@ -8,21 +8,20 @@ use super::{
 };
 
 /// A program to be measured on both sides.
-pub trait Case {
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
     /// What happens, in a few words.
-    fn title(&self) -> &'static str;
+    pub title: &'static str,
     /// Largest packet that the lab's cable passes in one piece, for both sides.
-    fn segment_bytes(&self) -> u32 {
-        lab::ORDINARY_SEGMENT_BYTES
-    }
+    pub segment_bytes: u32,
     /// The program under test.
-    fn tested(&self) -> &'static str;
+    pub tested: &'static str,
     /// Programs that must be installed.
-    fn tools(&self) -> &'static [&'static str];
+    pub tools: &'static [&'static str],
     /// Lets the program do its work once and checks the result; its time does not count.
-    fn check(&self, context: &Context, side: Side) -> anyhow::Result<()>;
+    pub check: fn(&Context, Side) -> anyhow::Result<()>,
     /// Measures once.
-    fn sample(&self, context: &Context, side: Side) -> anyhow::Result<Vec<Sample>>;
+    pub sample: fn(&Context, Side) -> anyhow::Result<Vec<Sample>>,
 }
 
 /// A quantity.
@@ -78,9 +77,9 @@ pub struct Collected {
 
 impl Collected {
     /// Nothing yet.
-    pub fn new(case: &dyn Case) -> Self {
+    pub fn new(case: &Case) -> Self {
         Self {
-            title: case.title(),
+            title: case.title,
             modes: Vec::new(),
             samples: Vec::new(),
             failures: Vec::new(),

@@ -10,7 +10,7 @@ use output::Table;
 /// The whole result.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    measured: &'static str,
+    measured: String,
     version: &'static str,
     pub kernel: String,
     pub cores: usize,
@@ -36,7 +36,7 @@ pub struct Report {
 impl Report {
     /// Sums up what was measured.
     pub fn of(
-        measured: &'static str,
+        measured: &str,
         runs: u32,
         testbed: &Testbed,
         plan: &Plan,
@@ -48,7 +48,7 @@ impl Report {
             .to_string_lossy()
             .into_owned();
         Self {
-            measured,
+            measured: measured.to_owned(),
             version: env!("CARGO_PKG_VERSION"),
             kernel: release,
             cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -110,7 +110,7 @@ impl Report {
     /// The table and what belongs to it.
     pub fn text(&self) -> String {
         let mut table = Table::new([
-            self.measured,
+            &self.measured,
             "unit",
             "kernel",
             "spread",
