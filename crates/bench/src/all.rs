@@ -22,9 +22,9 @@ use load::{
 use statistics::Summary;
 
 use crate::{
-    apps::case::Better,
     micro::{self, LEAST_RUNS, Length},
     mover, overload, paper,
+    unit::Better,
 };
 use limits::{Limit, Limits};
 use part::Part;
@@ -70,7 +70,6 @@ pub struct Arguments {
 /// What all of it may take.
 const TIME: Duration = Duration::from_secs(9 * 60);
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::catch()?;
     let say = Say::from_now();

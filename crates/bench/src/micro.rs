@@ -33,8 +33,8 @@ use load::{idle::IdleLatency, interrupt::Interrupt};
 
 use crate::{cores::CoreDistance, paper, tools};
 use samples::Samples;
-use setup::{Idle, Plan, Setup, Unavailable};
-use testbed::{Scale, Testbed};
+use setup::{Idle, Plan, Setup};
+use testbed::{Scale, Testbed, Unavailable};
 
 /// How a measurement is run and shown.
 #[derive(Debug, Args)]
@@ -120,7 +120,6 @@ pub struct Length {
 /// So many runs an interval needs.
 pub const LEAST_RUNS: u32 = 3;
 
-/// Runs the command.
 pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::catch()?;
     let (runs, seconds) = if arguments.quick { (2, 0.3) } else { (5, 1.0) };
@@ -136,9 +135,6 @@ pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCo
 }
 
 /// The rows of a subject in whose name one of the words stands; all where there are no words.
-///
-/// # Errors
-/// As of [`purpose`], or no row has such a name.
 pub fn some_rows(
     subject: Subject,
     words: &[impl AsRef<str>],
@@ -152,9 +148,6 @@ pub fn some_rows(
 }
 
 /// The names of the rows that [`some_rows`] measures.
-///
-/// # Errors
-/// No row has such a name.
 #[cfg(test)]
 pub fn names(subject: Subject, words: &[impl AsRef<str>]) -> anyhow::Result<Vec<String>> {
     let plan = subject.plan()?.only(words)?;

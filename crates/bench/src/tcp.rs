@@ -126,7 +126,6 @@ const FURTHER_UNTIL: Duration = Duration::from_secs(540);
 /// Has a table of its own: nothing stands beside it.
 const DCTCP: &str = "dctcp";
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let interrupt = Interrupt::catch()?;

@@ -6,6 +6,7 @@ use super::{
     context::Context,
     side::{Mode, Side},
 };
+use crate::unit::{Better, number};
 
 /// A program to be measured on both sides.
 #[derive(Debug, Clone, Copy)]
@@ -20,27 +21,15 @@ pub struct Case {
     pub tools: &'static [&'static str],
     /// Lets the program do its work once and checks the result; its time does not count.
     pub check: fn(&Context, Side) -> anyhow::Result<()>,
-    /// Measures once.
     pub sample: fn(&Context, Side) -> anyhow::Result<Vec<Sample>>,
 }
 
-/// A quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Measure {
-    /// What is measured.
     pub name: &'static str,
-    /// In which unit.
     pub unit: &'static str,
     /// Which direction is good.
     pub better: Better,
-}
-
-/// Which direction is good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Better {
-    Higher,
-    Lower,
 }
 
 /// One value of a quantity.
@@ -57,15 +46,6 @@ impl Sample {
     }
 }
 
-/// Three or more significant digits.
-pub fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 1000.0 => format!("{value:.0}"),
-        size if size >= 100.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
 /// Everything that was measured of one case.
 #[derive(Debug)]
 pub struct Collected {
@@ -76,7 +56,6 @@ pub struct Collected {
 }
 
 impl Collected {
-    /// Nothing yet.
     pub fn new(case: &Case) -> Self {
         Self {
             title: case.title,

@@ -24,7 +24,6 @@ pub struct Content {
 }
 
 impl Content {
-    /// Writes the file.
     pub fn create(directory: &Path, bytes: u64, interrupt: &Interrupt) -> anyhow::Result<Self> {
         let path = directory.join(FILE_NAME);
         let context = || {
@@ -71,8 +70,6 @@ impl Content {
 
     /// What fetching it in this time means, in Gbit/s.
     pub fn gigabits_per_second(&self, seconds: f64) -> f64 {
-        // Sizes stay far below 2^53, so the conversion is exact.
-        #[allow(clippy::cast_precision_loss)]
         let bits = self.bytes as f64 * 8.0;
         bits / seconds / 1e9
     }
@@ -118,7 +115,6 @@ impl Scratch {
         Ok(Self(path))
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }

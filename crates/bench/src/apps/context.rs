@@ -54,7 +54,6 @@ struct Common {
 pub struct EngineFacts {
     /// How it reaches the interface.
     pub driver: String,
-    /// Its congestion control.
     pub congestion_control: String,
 }
 
@@ -122,12 +121,10 @@ impl Context {
         }
     }
 
-    /// Sizes and counts.
     pub fn scale(&self) -> Scale {
         self.common.scale
     }
 
-    /// The lab.
     pub fn lab(&self) -> &Lab {
         self.testbed.lab()
     }
@@ -157,7 +154,6 @@ impl Context {
         self.engine.get()
     }
 
-    /// Time since the start.
     pub fn elapsed(&self) -> Duration {
         self.common.begun.elapsed()
     }

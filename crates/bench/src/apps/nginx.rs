@@ -9,12 +9,12 @@ use std::{fs, net::Ipv4Addr, path::Path};
 use anyhow::{Context as _, bail};
 
 use super::{
-    case::{Better, Case, Measure, Sample},
+    case::{Case, Measure, Sample},
     content::FILE_NAME,
     context::{Context, Server},
     side::Side,
 };
-use crate::tools;
+use crate::{tools, unit::Better};
 
 const PACKAGED_CONFIGURATION: &str = "/etc/nginx/nginx.conf";
 const PORT: u16 = 80;

@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use super::{
-    case::{Better, Case, Measure, Sample},
+    case::{Case, Measure, Sample},
     content::FILE_NAME,
     context::{Context, Server},
     side::Side,
 };
+use crate::unit::Better;
 
 const PORT: u16 = 8000;
 const RATE: Measure = Measure {

@@ -4,10 +4,11 @@
 use anyhow::{Context as _, bail};
 
 use super::{
-    case::{Better, Case, Measure, Sample},
+    case::{Case, Measure, Sample},
     context::{Context, Server},
     side::Side,
 };
+use crate::unit::Better;
 
 const PORT: u16 = 6379;
 const CONNECTIONS: &str = "50";

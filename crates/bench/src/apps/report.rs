@@ -3,16 +3,16 @@
 use serde::Serialize;
 
 use super::{
-    case::{Better, Collected, Measure, number},
+    case::{Collected, Measure},
     context::{Context, EngineFacts},
     nginx::BIG_SEGMENT_BYTES,
     side::{Mode, Side},
 };
 use crate::cores::{self, CoreDistance};
+use crate::unit::{Better, number};
 use output::Table;
 use statistics::Summary;
 
-/// The whole result.
 #[derive(Debug, Serialize)]
 pub struct Report {
     kernel: String,
@@ -134,18 +134,9 @@ impl Report {
 
     /// The table and what belongs to it.
     pub fn text(&self) -> String {
-        let mut table = Table::new([
-            "program",
-            "measured",
-            "unit",
-            "kernel",
-            "spread",
-            "engine",
-            "Shunt",
-            "spread",
-            "Shunt/kernel",
-            "runs",
-        ]);
+        let mut table = Table::new(
+            "program | measured | unit | kernel | spread | engine | Shunt | spread | Shunt/kernel | runs",
+        );
         for row in &self.results {
             row.add_to(&mut table);
         }

@@ -4,10 +4,11 @@
 use anyhow::{Context as _, bail};
 
 use super::{
-    case::{Better, Case, Measure, Sample},
+    case::{Case, Measure, Sample},
     context::Context,
     side::Side,
 };
+use crate::unit::Better;
 
 const PORT: u16 = 11111;
 const MESSAGE_BYTES: &str = "64";

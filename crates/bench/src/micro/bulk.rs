@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{
     samples::Values,
-    setup::{Plan, Setup, Unavailable},
-    testbed::{On, Placement, Stack, Testbed},
+    setup::{Plan, Setup},
+    testbed::{On, Placement, Stack, Testbed, Unavailable},
 };
 use crate::tools;
 
@@ -17,7 +17,6 @@ const TAP: &str = "shunt0";
 const TAP_KERNEL: [u8; 4] = [10, 9, 0, 1];
 const TAP_ENGINE: &str = "10.9.0.2";
 
-/// What is measured.
 pub fn plan() -> Plan {
     let mut setups = Setup::all(SETUPS, measure);
     setups

@@ -11,10 +11,6 @@ const MOVING: [&str; 4] = [
 ];
 const MAKING: [&str; 1] = ["socket create + close, never connected"];
 
-/// What is measured.
-///
-/// # Errors
-/// A row has another name.
 pub fn plan() -> anyhow::Result<Plan> {
     let making = connect::plan().only(&MAKING)?;
     let plan = Plan {

@@ -10,7 +10,6 @@ use super::{
 
 const PORT: u16 = 11112;
 
-/// What is measured.
 pub fn plan() -> Plan {
     let mut setups = Setup::all(SETUPS, connections);
     setups.extend(Setup::all(CREATING, create));
@@ -80,8 +79,6 @@ fn connections(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
     let line = [LOAD, "connect", "--connect", &address, &requests, &seconds];
     let outcome: connections::Outcome = testbed.ask(testbed.placement(On::B, client)?, &line)?;
     server.check_alive()?;
-    // A run has no more than 2^53 connections.
-    #[allow(clippy::cast_precision_loss)]
     let count = outcome.connections as f64;
     Ok(vec![
         ("rate", count / outcome.seconds),

@@ -18,7 +18,6 @@ const PORT: u16 = 11113;
 /// Nobody listens there.
 const CLOSED_PORT: u16 = 9;
 
-/// What is measured.
 pub fn plan() -> Plan {
     let mut setups = Setup::all(SETUPS, measure);
     for setup in &mut setups {
@@ -103,8 +102,6 @@ fn calls(testbed: &Testbed, stack: Stack, what: &str) -> anyhow::Result<Values> 
     ];
     let outcome: calls::Outcome = testbed.ask(caller, &line)?;
     server.check_alive()?;
-    // A run has no more than 2^53 calls.
-    #[allow(clippy::cast_precision_loss)]
     let count = outcome.calls as f64;
     Ok(vec![("each", outcome.cpu_seconds * 1e9 / count)])
 }

@@ -7,11 +7,10 @@ use serde::Deserialize;
 
 use super::{
     samples::Values,
-    setup::{Plan, Setup, Unavailable},
-    testbed::{On, SHUNT, Stack, Testbed},
+    setup::{Plan, Setup},
+    testbed::{On, SHUNT, Stack, Testbed, Unavailable},
 };
 
-/// What is measured.
 pub fn plan() -> Plan {
     Plan::of(
         ROWS,
@@ -70,9 +69,6 @@ struct Percentile {
 
 impl RoundTrip {
     /// The median, microseconds.
-    ///
-    /// # Errors
-    /// It is not among them.
     pub fn median_us(&self) -> anyhow::Result<f64> {
         let median = self.percentiles.iter().find(|one| one.percent == 50.0);
         Ok(median.context("no median")?.us)

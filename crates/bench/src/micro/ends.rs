@@ -31,7 +31,6 @@ impl On {
 /// Whose TCP a program uses. Flags are further ones of `shunt run`, with blanks between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stack {
-    /// The kernel's.
     Kernel,
     /// That of an engine with a process of its own.
     Engine(&'static str),
@@ -81,7 +80,6 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// A port of it.
     pub fn at(self, port: u16) -> SocketAddrV4 {
         SocketAddrV4::new(self.address, port + self.port)
     }

@@ -16,7 +16,6 @@ use crate::apps::sockperf::{check_faults, percentile_us};
 
 const PORT: u16 = 11111;
 
-/// What is measured.
 pub fn plan() -> Plan {
     let mut setups = Setup::all(SETUPS, round_trips);
     let mut sockperf = Setup::all(SOCKPERF, sockperf);

@@ -19,7 +19,6 @@ const DRIFT: f64 = 0.1;
 /// How often it is tried to have neither.
 const TRIES: usize = 3;
 
-/// What is measured.
 pub fn plan() -> Plan {
     Plan::of(
         ROWS,

@@ -10,7 +10,6 @@ use super::{
     testbed::{On, Testbed},
 };
 
-/// What is measured.
 pub fn plan() -> Plan {
     let mut setups = Setup::all(STREAMS, stream);
     setups

@@ -13,7 +13,6 @@ const CLIENTS: u32 = 32;
 /// The server's computation for each request.
 const COMPUTE_US: u32 = 2;
 
-/// What is measured.
 pub fn plan() -> Plan {
     Plan::of(
         ROWS,

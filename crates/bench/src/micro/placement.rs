@@ -24,7 +24,6 @@ const COMPUTE_US: u32 = 2;
 const FIRST: &str = hostif::DEFAULT_ENGINE_NAME;
 const SECOND: &str = "@shunt/second";
 
-/// What is measured.
 pub fn plan() -> Plan {
     let mut setups = Setup::all(TWO_PROGRAMS, two_programs);
     setups.extend(Setup::all(ONE_PROGRAM, one_program));

@@ -23,10 +23,6 @@ const CPU: [&str; 2] = [
     "program's CPU per recv(2) of 1 KiB, engine",
 ];
 
-/// What is measured.
-///
-/// # Errors
-/// A row has another name.
 pub fn plan() -> anyhow::Result<Plan> {
     let parts = latency::plan().only(&LATENCY)?;
     let parts = parts.and(rate::plan().only(&RATE)?);

@@ -21,7 +21,6 @@ const DEPTH: &str = "64";
 const FEW: u32 = 100;
 const MANY: u32 = 10_000;
 
-/// What is measured.
 pub fn plan() -> Plan {
     let mut setups = Setup::all(REDIS, redis);
     setups
@@ -128,8 +127,6 @@ fn messages(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
     ];
     let outcome: ping::Outcome = testbed.ask(testbed.placement(On::B, client)?, &line)?;
     server.check_alive()?;
-    // A run has no more than 2^53 messages.
-    #[allow(clippy::cast_precision_loss)]
     let messages = outcome.messages as f64;
     Ok(vec![("rate", messages / outcome.seconds)])
 }

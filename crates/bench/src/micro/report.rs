@@ -7,7 +7,6 @@ use super::{row::Measured, samples::Samples, setup::Plan, testbed::Testbed};
 use crate::cores::{self, CoreDistance};
 use output::Table;
 
-/// The whole result.
 #[derive(Debug, Serialize)]
 pub struct Report {
     measured: String,
@@ -109,16 +108,10 @@ impl Report {
 
     /// The table and what belongs to it.
     pub fn text(&self) -> String {
-        let mut table = Table::new([
-            &self.measured,
-            "unit",
-            "kernel",
-            "spread",
-            "Shunt",
-            "spread",
-            "Shunt/kernel",
-            "runs",
-        ]);
+        let mut table = Table::new(&format!(
+            "{} | unit | kernel | spread | Shunt | spread | Shunt/kernel | runs",
+            self.measured
+        ));
         for row in &self.rows {
             table.row(row.cells());
         }

@@ -14,7 +14,6 @@ use super::{
 /// The server's computation for each request.
 const COMPUTE_US: u32 = 20;
 
-/// What is measured.
 pub fn plan() -> Plan {
     Plan::of(
         ROWS,

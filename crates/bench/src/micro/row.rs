@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::samples::Samples;
-use crate::apps::case::{Better, number};
+use crate::unit::{Better, number};
+use output::columns;
 use statistics::{Interval, Summary, median_ratio};
 
 /// One row before it is measured.
@@ -11,7 +12,6 @@ use statistics::{Interval, Summary, median_ratio};
 pub struct Row {
     /// What is measured, in a few words; indented where it is a part of the row above.
     pub what: String,
-    /// In which unit.
     pub unit: &'static str,
     /// Which direction is good.
     pub better: Better,
@@ -49,16 +49,6 @@ impl Row {
         }
         rows
     }
-}
-
-/// The cells of a table in text, a line for each row; missing ones are empty. The first keeps its indentation.
-pub fn columns<const N: usize>(table: &'static str) -> impl Iterator<Item = [&'static str; N]> {
-    table.trim_matches('\n').lines().map(|line| {
-        let mut cells = line.split('|');
-        let first = cells.next().unwrap_or_default().trim_end();
-        let mut rest = std::iter::once(first).chain(cells.map(str::trim));
-        std::array::from_fn(|_| rest.next().unwrap_or_default())
-    })
 }
 
 /// One row with what was measured.

@@ -3,7 +3,6 @@
 /// Values of one run of a setup, by quantity.
 pub type Values = Vec<(&'static str, f64)>;
 
-/// Everything that was measured.
 #[derive(Debug, Default)]
 pub struct Samples {
     runs: Vec<(&'static str, u32, Values)>,
@@ -12,7 +11,6 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// A run of a setup.
     pub fn add(&mut self, setup: &'static str, run: u32, values: Values) {
         self.runs.push((setup, run, values));
     }

@@ -1,9 +1,10 @@
 //! One way of running programs, and a set of such ways with the rows that compare them.
 
 use anyhow::bail;
+use output::columns;
 
 use super::{
-    row::{Row, columns},
+    row::Row,
     samples::Values,
     testbed::{Stack, Testbed},
 };
@@ -20,7 +21,6 @@ pub enum Idle {
 /// Programs on stacks, and what is read from them.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// Names it in rows.
     pub key: &'static str,
     /// What happens, in a few words.
     pub title: &'static str,
@@ -32,7 +32,6 @@ pub struct Setup {
     pub what: &'static str,
     /// Of the server and then of the client, as far as they differ from one setup to the next.
     pub stacks: Vec<Stack>,
-    /// Measures once.
     pub measure: fn(&Testbed, &Self) -> anyhow::Result<Values>,
 }
 
@@ -91,9 +90,6 @@ impl Plan {
     }
 
     /// With [`Self::keep_only`].
-    ///
-    /// # Errors
-    /// No row is left.
     pub fn only(mut self, words: &[impl AsRef<str>]) -> anyhow::Result<Self> {
         self.keep_only(words)?;
         Ok(self)
@@ -101,9 +97,6 @@ impl Plan {
 
     /// Keeps the rows in whose name one of the words stands, with those that are indented below them, and the
     /// setups that they need. No words: everything. Words with commas are several, unless a name has them so.
-    ///
-    /// # Errors
-    /// No row is left.
     fn keep_only(&mut self, words: &[impl AsRef<str>]) -> anyhow::Result<()> {
         if words.is_empty() {
             return Ok(());
@@ -137,9 +130,6 @@ impl Plan {
     }
 
     /// Refuses to set things beside each other that were measured under other conditions.
-    ///
-    /// # Errors
-    /// A row whose two sides are unlike.
     pub fn check_alike(&self) -> anyhow::Result<()> {
         let setup = |key: &str| self.setups.iter().find(|setup| setup.key == key);
         for row in &self.rows {
@@ -195,8 +185,3 @@ fn split(text: &str, names: &[String]) -> Vec<String> {
 fn is_below(row: &Row) -> bool {
     row.what.starts_with(' ')
 }
-
-/// Why a setup cannot be measured on this machine or with this binary: no failure.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Unavailable(pub String);

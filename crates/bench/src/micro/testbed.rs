@@ -18,10 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use super::ends::{LOAD, On, Placement, SHUNT, Stack};
-use super::{
-    ends::{own_binary, whole_line},
-    setup::Unavailable,
-};
+use super::ends::{own_binary, whole_line};
 use crate::{cores, tools};
 
 /// How long a server or an engine may take to be ready.
@@ -77,12 +74,10 @@ impl Testbed {
         })
     }
 
-    /// Sizes.
     pub fn scale(&self) -> Scale {
         self.scale
     }
 
-    /// The lab.
     pub fn lab(&self) -> &Lab {
         &self.lab
     }
@@ -92,7 +87,6 @@ impl Testbed {
         &self.interrupt
     }
 
-    /// Time since the start.
     pub fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
@@ -102,7 +96,6 @@ impl Testbed {
         note!("[{:>4} s] {text}", self.begun.elapsed().as_secs());
     }
 
-    /// A host.
     pub fn host(&self, on: On) -> anyhow::Result<&Host> {
         Ok(self.lab.host(on.name())?)
     }
@@ -342,7 +335,6 @@ impl Server {
         self.program.stdout()
     }
 
-    /// Whether it still runs.
     pub fn check_alive(&mut self) -> anyhow::Result<()> {
         match self.program.try_wait()? {
             None => Ok(()),
@@ -364,3 +356,8 @@ pub fn cpu_seconds(program: &Program) -> anyhow::Result<f64> {
     }
     Ok(Duration::from_nanos(ns).as_secs_f64())
 }
+
+/// Why a setup cannot be measured on this machine or with this binary: no failure.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unavailable(pub String);

@@ -15,7 +15,6 @@ const QUOTES: f64 = 3000.0;
 /// How often it is tried to lose none.
 const TRIES: usize = 3;
 
-/// What is measured.
 pub fn plan() -> Plan {
     Plan::of(
         ROWS,

@@ -14,7 +14,6 @@ use crate::micro::testbed::{On, Scale, Stack, Testbed};
 
 /// Names of the cases.
 pub const KERNEL: &str = "lab-kernel";
-/// The same.
 pub const SHUNT: &str = "lab-shunt";
 
 /// Both.
