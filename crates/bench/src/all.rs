@@ -23,7 +23,7 @@ use statistics::Summary;
 
 use crate::{
     micro::{self, LEAST_RUNS, Length},
-    mover, overload, paper,
+    mover, overload, paper, tools,
     unit::Better,
 };
 use limits::{Limit, Limits};
@@ -109,11 +109,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             }
         });
     }
-    let release = rustix::system::uname();
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),
-        kernel: release.release().to_string_lossy().into_owned(),
-        processors: std::thread::available_parallelism().map_or(1, usize::from),
+        kernel: tools::kernel_release(),
+        processors: tools::processors(),
         runs,
         quick: arguments.quick,
         duration_s: began.elapsed().as_secs(),

@@ -176,10 +176,10 @@ fn measure(case: &Case, context: &Context, sides: &[Side]) -> anyhow::Result<Col
         context.say(&format!("{}: {side}: checking", case.title));
         collected.runs(side, context.mode(side, case.tested)?);
         let result = (case.check)(context, side);
-        context.interrupt().check()?;
+        context.common.interrupt.check()?;
         collected.checked(side, result);
     }
-    for run in 0..context.scale().runs {
+    for run in 0..context.common.scale.runs {
         // Whoever comes second finds warmer caches: take turns.
         let mut order = sides.to_vec();
         if run % 2 == 1 {
@@ -190,7 +190,7 @@ fn measure(case: &Case, context: &Context, sides: &[Side]) -> anyhow::Result<Col
                 continue;
             }
             let result = (case.sample)(context, side);
-            context.interrupt().check()?;
+            context.common.interrupt.check()?;
             let shown = match &result {
                 Ok(samples) => samples
                     .iter()
@@ -203,7 +203,7 @@ fn measure(case: &Case, context: &Context, sides: &[Side]) -> anyhow::Result<Col
                 "{}: {side}: run {} of {}: {shown}",
                 case.title,
                 run + 1,
-                context.scale().runs
+                context.common.scale.runs
             ));
             collected.add(side, result);
         }

@@ -207,7 +207,7 @@ fn run(
             if !samples.is_over(setup.key) {
                 measure(&testbed, setup, run, runs, &mut samples);
             }
-            testbed.interrupt().check()?;
+            testbed.interrupt.check()?;
         }
     }
     Ok(report::Report::of(

@@ -23,6 +23,7 @@ use std::{
 use clap::Args;
 use load::interrupt::{self, Interrupt};
 
+use crate::tools;
 use grid::{Cell, Combination, Grid, Job, Load, Stack};
 use report::Report;
 use schedule::{Done, Further, Stage};
@@ -135,11 +136,8 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let measured = measure(arguments, &grid, &able, &interrupt, begun)?;
     let done = &measured.done;
     let report = Report {
-        kernel: rustix::system::uname()
-            .release()
-            .to_string_lossy()
-            .into_owned(),
-        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        kernel: tools::kernel_release(),
+        cores: tools::processors(),
         parameters: testbed::PARAMETERS
             .iter()
             .map(|(name, value)| format!("{name} = {value}"))

@@ -6,7 +6,7 @@ use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddrV4},
     rc::Rc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use anyhow::{Context as _, bail};
@@ -32,7 +32,7 @@ const PEER: On = On::B;
 #[derive(Debug)]
 pub struct Context {
     testbed: Testbed,
-    common: Rc<Common>,
+    pub common: Rc<Common>,
     engine: OnceCell<EngineFacts>,
     /// Where `shunt run` puts the engine of a program, by the program's name.
     chosen: RefCell<BTreeMap<String, Chosen>>,
@@ -40,13 +40,13 @@ pub struct Context {
 
 /// What the labs of one invocation share.
 #[derive(Debug)]
-struct Common {
-    scratch: Scratch,
-    content: Content,
-    idle: IdleLatency,
-    interrupt: Interrupt,
-    scale: Scale,
-    begun: Instant,
+pub struct Common {
+    pub scratch: Scratch,
+    pub content: Content,
+    pub idle: IdleLatency,
+    pub interrupt: Interrupt,
+    pub scale: Scale,
+    pub begun: Instant,
 }
 
 /// What the engine says about the path that programs take through it.
@@ -86,7 +86,7 @@ impl Context {
         // First: what cannot be built is known before the file is written.
         let testbed = Self::testbed(lab::ORDINARY_SEGMENT_BYTES, &interrupt)?;
         let scratch = Scratch::create()?;
-        let content = Content::create(scratch.path(), scale.file_bytes, &interrupt)?;
+        let content = Content::create(&scratch.0, scale.file_bytes, &interrupt)?;
         let common = Common {
             scratch,
             content,
@@ -121,41 +121,18 @@ impl Context {
         }
     }
 
-    pub fn scale(&self) -> Scale {
-        self.common.scale
-    }
-
     pub fn lab(&self) -> &Lab {
-        self.testbed.lab()
+        &self.testbed.lab
     }
 
     /// Directory for everything that programs write; also the one that servers serve.
     pub fn scratch(&self) -> String {
-        self.common.scratch.path().display().to_string()
-    }
-
-    /// The file to serve.
-    pub fn content(&self) -> &Content {
-        &self.common.content
-    }
-
-    /// Whether processors are kept from idling.
-    pub fn idle(&self) -> &IdleLatency {
-        &self.common.idle
-    }
-
-    /// Whether somebody asked us to end.
-    pub fn interrupt(&self) -> &Interrupt {
-        &self.common.interrupt
+        self.common.scratch.0.display().to_string()
     }
 
     /// What the engine said about itself; None where none was started.
     pub fn engine(&self) -> Option<&EngineFacts> {
         self.engine.get()
-    }
-
-    pub fn elapsed(&self) -> Duration {
-        self.common.begun.elapsed()
     }
 
     /// Progress, on standard error.
@@ -294,7 +271,10 @@ impl Context {
         let name = line.first().copied().unwrap_or_default();
         let finished = self.testbed.run_hashed(self.client(tested)?, line)?;
         let mut words = finished.stdout.split_ascii_whitespace();
-        let (sum, expected) = (words.next().unwrap_or_default(), self.content().sha256());
+        let (sum, expected) = (
+            words.next().unwrap_or_default(),
+            &self.common.content.sha256,
+        );
         if sum != expected {
             bail!(
                 "{name} received other bytes than were served (SHA-256 {sum}, expected {expected}): {}",

@@ -117,10 +117,10 @@ fn rate(context: &Context, written: &str) -> anyhow::Result<Vec<Sample>> {
     let [code, size, seconds] = fields.as_slice() else {
         bail!("curl wrote {written:?}")
     };
-    if *code != "200" || size.parse() != Ok(context.content().bytes()) {
+    if *code != "200" || size.parse() != Ok(context.common.content.bytes) {
         bail!(
             "curl got status {code} and {size} of {} bytes",
-            context.content().bytes()
+            context.common.content.bytes
         );
     }
     let seconds: f64 = seconds
@@ -128,7 +128,7 @@ fn rate(context: &Context, written: &str) -> anyhow::Result<Vec<Sample>> {
         .with_context(|| format!("curl wrote {written:?}"))?;
     Ok(vec![Sample {
         measure: RATE,
-        value: context.content().gigabits_per_second(seconds),
+        value: context.common.content.gigabits_per_second(seconds),
     }])
 }
 

@@ -35,7 +35,7 @@ pub const SERVES: Case = Case {
         let seconds = begun.elapsed().as_secs_f64();
         Ok(vec![Sample {
             measure: RATE,
-            value: context.content().gigabits_per_second(seconds),
+            value: context.common.content.gigabits_per_second(seconds),
         }])
     },
 };

@@ -72,7 +72,7 @@ fn sample(context: &Context, side: Side) -> anyhow::Result<Vec<Sample>> {
     let server = start(context, side)?;
     let mut samples = Vec::new();
     for (depth, measures) in DEPTHS {
-        let requests = context.scale().redis_requests * if depth == 1 { 1 } else { 4 };
+        let requests = context.common.scale.redis_requests * if depth == 1 { 1 } else { 4 };
         let host = server.address.ip();
         let line = format!(
             "redis-benchmark -h {host} -t set,get -c {CONNECTIONS} -n {requests} -P {depth} --csv"

@@ -8,8 +8,11 @@ use super::{
     nginx::BIG_SEGMENT_BYTES,
     side::{Mode, Side},
 };
-use crate::cores::{self, CoreDistance};
-use crate::unit::{Better, number};
+use crate::{
+    cores::{self, CoreDistance},
+    tools,
+    unit::{Better, number},
+};
 use output::Table;
 use statistics::Summary;
 
@@ -66,21 +69,18 @@ impl Report {
             row_pairs.map(|(side, measure)| Row::of(case, side, measure))
         });
         Self {
-            kernel: rustix::system::uname()
-                .release()
-                .to_string_lossy()
-                .into_owned(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: tools::kernel_release(),
+            cores: tools::processors(),
             cable: context.lab().cable().to_string(),
             mtu_bytes: context.lab().mtu(),
             kernel_congestion_control: context.lab().congestion().to_owned(),
             engine: context.engine().cloned(),
             engine_cpu: cores::for_engine(),
             cache_line_round_trip: CoreDistance::measure(),
-            idle_latency_held: context.idle().held(),
-            runs: context.scale().runs,
-            file_bytes: context.content().bytes(),
-            duration_s: context.elapsed().as_secs(),
+            idle_latency_held: context.common.idle.held(),
+            runs: context.common.scale.runs,
+            file_bytes: context.common.content.bytes,
+            duration_s: context.common.begun.elapsed().as_secs(),
             reasons: context.reasons(),
             results: rows.collect(),
             failures: collected.iter().flat_map(Collected::failures).collect(),

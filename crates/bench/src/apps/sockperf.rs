@@ -35,7 +35,7 @@ pub const ANSWERS: Case = Case {
     tools: &["sockperf"],
     check: |context, side| ping_pong(context, side, 1).map(drop),
     sample: |context, side| {
-        let text = ping_pong(context, side, context.scale().sockperf_seconds)?;
+        let text = ping_pong(context, side, context.common.scale.sockperf_seconds)?;
         let sample = |(percentile, measure)| {
             Ok(Sample {
                 measure,

@@ -68,7 +68,7 @@ impl<'t> Asked<'t> {
         clients: u32,
         servers: [&mut Self; N],
     ) -> anyhow::Result<[Seen; N]> {
-        let time = Duration::from_secs_f64(testbed.scale().seconds);
+        let time = Duration::from_secs_f64(testbed.scale.seconds);
         let connections = format!("--connections={clients}");
         let time = format!("--milliseconds={}", time.as_millis());
         let line = |server: &Self| {
@@ -87,7 +87,7 @@ impl<'t> Asked<'t> {
 
     /// Sends so many requests each second for the time of a measurement; how long that took.
     pub fn paced(&mut self, per_ms: u32) -> anyhow::Result<f64> {
-        let seconds = self.testbed.scale().seconds;
+        let seconds = self.testbed.scale.seconds;
         let (per_ms, time) = (
             format!("--per-ms={per_ms}"),
             format!("--milliseconds={:.0}", seconds * 1e3),

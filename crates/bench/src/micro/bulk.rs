@@ -111,7 +111,7 @@ fn stream_between(
     let line = ["iperf3", "-s", "-B", &address, "-p", &port, "--forceflush"];
     let mut server = testbed.serve(receiver, "Server listening", &line)?;
     // It counts whole seconds, and 0 is for ever.
-    let seconds = testbed.scale().seconds.ceil().to_string();
+    let seconds = testbed.scale.seconds.ceil().to_string();
     let line = ["iperf3", "-c", &address, "-p", &port, "-t", &seconds, "-J"];
     let finished = testbed.run(sender, &[&line[..], extra].concat())?;
     server.check_alive()?;

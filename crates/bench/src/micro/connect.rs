@@ -61,7 +61,7 @@ engine-create | engine, never connected | | engine
 fn create(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
     let [stack, _] = setup.ends();
     let _engines = testbed.engines([(On::B, stack)])?;
-    let seconds = testbed.scale().seconds.to_string();
+    let seconds = testbed.scale.seconds.to_string();
     let line = [LOAD, "create", "--seconds", &seconds];
     let outcome: create::Outcome = testbed.ask(testbed.placement(On::B, stack)?, &line)?;
     Ok(vec![("create", outcome.each_us)])
@@ -75,7 +75,7 @@ fn connections(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
     let requests = format!("--requests={}", setup.what);
     let line = [LOAD, "accept", "--listen", &address, &requests];
     let mut server = testbed.serve(placement, "listening", &line)?;
-    let seconds = format!("--seconds={}", testbed.scale().seconds);
+    let seconds = format!("--seconds={}", testbed.scale.seconds);
     let line = [LOAD, "connect", "--connect", &address, &requests, &seconds];
     let outcome: connections::Outcome = testbed.ask(testbed.placement(On::B, client)?, &line)?;
     server.check_alive()?;

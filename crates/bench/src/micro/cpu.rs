@@ -90,7 +90,7 @@ fn calls(testbed: &Testbed, stack: Stack, what: &str) -> anyhow::Result<Values> 
     let address = peer.at(PORT).to_string();
     let line = [LOAD, "stream", "--listen", &address, "--peer", call];
     let mut server = testbed.serve(peer, "listening", &line)?;
-    let seconds = format!("--seconds={}", testbed.scale().seconds);
+    let seconds = format!("--seconds={}", testbed.scale.seconds);
     let line = [
         LOAD,
         "calls",
@@ -117,7 +117,7 @@ fn idle(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
     let mut server = testbed.serve(placement, "listening", &line)?;
     std::thread::sleep(SETTLED);
     let (begun, before) = (Instant::now(), cpu_seconds(&engine)?);
-    std::thread::sleep(Duration::from_secs_f64(testbed.scale().seconds));
+    std::thread::sleep(Duration::from_secs_f64(testbed.scale.seconds));
     let used = cpu_seconds(&engine)? - before;
     server.check_alive()?;
     let percent = used / begun.elapsed().as_secs_f64() * 100.0;

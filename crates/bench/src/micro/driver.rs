@@ -94,7 +94,7 @@ fn frames(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
         .next()
         .context("the echo says no address")?;
     let ping = testbed.placement(On::B, Stack::Kernel)?;
-    let count = format!("{:.0}", testbed.scale().seconds * FRAMES_PER_S);
+    let count = format!("{:.0}", testbed.scale.seconds * FRAMES_PER_S);
     let mut values = Vec::new();
     for (burst, quantity) in [("1", "p50"), ("8", "bursts-of-8"), ("32", "bursts-of-32")] {
         // Who waits for a processor has lost nothing; what does not come back fails the run below.

@@ -93,7 +93,7 @@ fn round_trips(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
     let mut line = vec![LOAD, "echo", "--listen", &address];
     line.extend(flags(server));
     let mut server = testbed.serve(placement, "listening", &line)?;
-    let seconds = testbed.scale().seconds.to_string();
+    let seconds = testbed.scale.seconds.to_string();
     let mut line = vec![LOAD, "ping", "--connect", &address, "--seconds", &seconds];
     line.extend(flags(client));
     let outcome: ping::Outcome = testbed.ask(testbed.placement(client_on, client)?, &line)?;
@@ -117,7 +117,7 @@ fn sockperf(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
     let line = format!("sockperf server {to}");
     let mut server = testbed.serve_answering(placement, PORT, &words(&line))?;
     // It counts whole seconds.
-    let seconds = testbed.scale().seconds.ceil();
+    let seconds = testbed.scale.seconds.ceil();
     let line = format!("sockperf ping-pong {to} --full-rtt -m 64 -t {seconds} --mps 500000");
     let client = testbed.placement(client_on, stack)?;
     let text = testbed.run(client, &words(&line))?.stdout;

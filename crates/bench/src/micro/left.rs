@@ -48,7 +48,7 @@ light-engine | 2,000/s, engine  | 2  | engine
 ";
 
 fn left(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
-    let seconds = testbed.scale().seconds;
+    let seconds = testbed.scale.seconds;
     let per_ms = setup.what.parse().context("requests of a setup")?;
     let mut server = Asked::start(testbed, setup, 0)?;
     let at_rest = || alone(Duration::from_secs_f64(seconds));

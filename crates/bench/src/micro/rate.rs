@@ -96,7 +96,7 @@ fn redis(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
     let bind = ["redis-server", "--bind", &address];
     let line = [&bind[..], &["--save", "", "--protected-mode", "no"]].concat();
     let mut server = testbed.serve_answering(placement, REDIS_PORT, &line)?;
-    let requests = (testbed.scale().seconds * REDIS_REQUESTS).round();
+    let requests = (testbed.scale.seconds * REDIS_REQUESTS).round();
     let line = format!("redis-benchmark -h {address} -t get -c 50 -n {requests} --csv");
     let line: Vec<&str> = line.split(' ').collect();
     let before = server.cpu_seconds()?;
@@ -115,7 +115,7 @@ fn messages(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
     let address = placement.at(ECHO_PORT).to_string();
     let line = [LOAD, "echo", "--listen", &address];
     let mut server = testbed.serve(placement, "listening", &line)?;
-    let seconds = format!("--seconds={}", testbed.scale().seconds);
+    let seconds = format!("--seconds={}", testbed.scale.seconds);
     let line = [
         LOAD,
         "ping",
@@ -140,7 +140,7 @@ fn datagrams(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
     count.extend(group.clone());
     let mut server = testbed.serve(placement, "listening", &count)?;
     let placement = testbed.placement(On::B, stack)?;
-    let milliseconds = format!("--milliseconds={:.0}", testbed.scale().seconds * 1e3);
+    let milliseconds = format!("--milliseconds={:.0}", testbed.scale.seconds * 1e3);
     let from = format!("--from={}", placement.address);
     let mut pour = vec![LOAD, "pour", "--address", &address, &from, &milliseconds];
     pour.extend(group);

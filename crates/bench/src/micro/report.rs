@@ -4,7 +4,10 @@ use load::idle::IdleLatency;
 use serde::Serialize;
 
 use super::{row::Measured, samples::Samples, setup::Plan, testbed::Testbed};
-use crate::cores::{self, CoreDistance};
+use crate::{
+    cores::{self, CoreDistance},
+    tools,
+};
 use output::Table;
 
 #[derive(Debug, Serialize)]
@@ -42,18 +45,14 @@ impl Report {
         samples: &Samples,
         before: Option<CoreDistance>,
     ) -> Self {
-        let release = rustix::system::uname()
-            .release()
-            .to_string_lossy()
-            .into_owned();
         Self {
             measured: measured.to_owned(),
             version: env!("CARGO_PKG_VERSION"),
-            kernel: release,
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            cable: testbed.lab().cable().to_string(),
-            mtu_bytes: testbed.lab().mtu(),
-            congestion_control: testbed.lab().congestion().to_owned(),
+            kernel: tools::kernel_release(),
+            cores: tools::processors(),
+            cable: testbed.lab.cable().to_string(),
+            mtu_bytes: testbed.lab.mtu(),
+            congestion_control: testbed.lab.congestion().to_owned(),
             engine_cpu: cores::for_engine(),
             cache_line_round_trip_before: before,
             cache_line_round_trip_after: CoreDistance::measure(),

@@ -44,10 +44,10 @@ pub struct Scale {
 /// The lab and what all setups share.
 #[derive(Debug)]
 pub struct Testbed {
-    lab: Lab,
-    interrupt: Interrupt,
+    pub lab: Lab,
+    pub interrupt: Interrupt,
     begun: Instant,
-    scale: Scale,
+    pub scale: Scale,
     next_address: Cell<u8>,
 }
 
@@ -72,19 +72,6 @@ impl Testbed {
             scale,
             next_address: Cell::new(*FRESH.start()),
         })
-    }
-
-    pub fn scale(&self) -> Scale {
-        self.scale
-    }
-
-    pub fn lab(&self) -> &Lab {
-        &self.lab
-    }
-
-    /// Whether somebody asked us to end.
-    pub fn interrupt(&self) -> &Interrupt {
-        &self.interrupt
     }
 
     pub fn elapsed(&self) -> Duration {

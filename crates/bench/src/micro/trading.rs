@@ -63,7 +63,7 @@ fn trade_once(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
     let mut server = testbed.serve(exchange, "listening", &line)?;
     let trader = testbed.placement(On::B, stack)?;
     let own = format!("--address={}", trader.address);
-    let quotes = format!("--quotes={:.0}", testbed.scale().seconds * QUOTES);
+    let quotes = format!("--quotes={:.0}", testbed.scale.seconds * QUOTES);
     let mut line = vec![LOAD, "trade", "--connect", &address, &own, &quotes];
     line.extend(setup.what.split_ascii_whitespace());
     let traded: Traded = testbed.ask(trader, &line)?;

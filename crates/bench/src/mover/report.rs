@@ -11,7 +11,7 @@ use super::{
     results::{Missing, Results},
     site::{FileSystem, Site, size_text},
 };
-use crate::unit::number;
+use crate::{tools, unit::number};
 use output::Table;
 use statistics::Summary;
 
@@ -141,15 +141,11 @@ pub fn rows(results: &Results) -> Vec<Row> {
 impl Report {
     /// Sums up all places and sizes.
     pub fn of(parts: Vec<FolderReport>, shown: Shown) -> Self {
-        let release = rustix::system::uname()
-            .release()
-            .to_string_lossy()
-            .into_owned();
         Self {
             measured: "mover",
             version: env!("CARGO_PKG_VERSION"),
-            kernel: release,
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: tools::kernel_release(),
+            cores: tools::processors(),
             congestion_control: fs::read_to_string(CONGESTION)
                 .ok()
                 .map(|name| name.trim().to_owned()),
