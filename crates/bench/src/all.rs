@@ -22,9 +22,9 @@ use load::{
 use statistics::Summary;
 
 use crate::{
-    apps::case::Better,
     micro::{self, LEAST_RUNS, Length},
-    mover, overload, paper,
+    mover, overload, paper, tools,
+    unit::Better,
 };
 use limits::{Limit, Limits};
 use part::Part;
@@ -70,7 +70,6 @@ pub struct Arguments {
 /// What all of it may take.
 const TIME: Duration = Duration::from_secs(9 * 60);
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::catch()?;
     let say = Say::from_now();
@@ -110,11 +109,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             }
         });
     }
-    let release = rustix::system::uname();
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),
-        kernel: release.release().to_string_lossy().into_owned(),
-        processors: std::thread::available_parallelism().map_or(1, usize::from),
+        kernel: tools::kernel_release(),
+        processors: tools::processors(),
         runs,
         quick: arguments.quick,
         duration_s: began.elapsed().as_secs(),
@@ -149,8 +147,7 @@ fn measure(
     interrupt: &Interrupt,
 ) -> anyhow::Result<Section> {
     if let Some(subject) = part.subject() {
-        let words: Vec<String> = part.rows().iter().map(|word| (*word).to_owned()).collect();
-        let found = micro::some_rows(subject, &words, length, interrupt.clone())?;
+        let found = micro::some_rows(subject, part.rows(), length, interrupt.clone())?;
         return Ok(of_rows(part, &found, limits));
     }
     let runs = length.runs;
@@ -182,14 +179,14 @@ fn of_rows(part: Part, found: &micro::report::Report, limits: &Limits) -> Sectio
             format!("{above}: {}", row.what.trim())
         } else {
             above = row.what.trim_end_matches(", p50");
-            row.what.to_owned()
+            row.what.clone()
         };
         section.rows.push(Row {
-            paper: if is_below { None } else { paper::of(row.what) },
+            paper: if is_below { None } else { paper::of(&row.what) },
             limit: if is_below {
                 None
             } else {
-                limits.of(part, row.what)
+                limits.of(part, &row.what)
             },
             what,
             unit: row.unit,
@@ -317,10 +314,8 @@ mod tests {
     fn every_row_is_there() {
         for part in Part::value_variants() {
             if let Some(subject) = part.subject() {
-                let words: Vec<String> =
-                    part.rows().iter().map(|word| (*word).to_owned()).collect();
-                let kept = micro::names(subject, &words).unwrap();
-                assert!(kept.len() >= words.len(), "{part:?}: {kept:?}");
+                let kept = micro::names(subject, part.rows()).unwrap();
+                assert!(kept.len() >= part.rows().len(), "{part:?}: {kept:?}");
             }
         }
     }

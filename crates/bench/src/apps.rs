@@ -134,62 +134,52 @@ pub fn measure_all(
 ) -> anyhow::Result<Option<report::Report>> {
     let mut sides = arguments.sides.clone();
     sides.dedup();
-    let cases = cases()
-        .into_iter()
-        .filter(|(program, _)| arguments.chooses(*program))
-        .map(|(_, case)| case);
-    let cases: Vec<Box<dyn Case>> = cases.collect();
+    let mut cases = CASES.to_vec();
+    cases.retain(|(program, _)| arguments.chooses(*program));
     if cases.is_empty() {
         return Ok(None);
     }
-    let needed: Vec<&str> = cases
-        .iter()
-        .flat_map(|case| case.tools())
-        .copied()
-        .collect();
-    tools::require(&needed)?;
+    let needed = cases.iter().flat_map(|(_, case)| case.tools);
+    tools::require(&needed.copied().collect::<Vec<_>>())?;
 
     let context = Context::create(Scale::of(arguments), interrupt)?;
     let mut collected = Vec::new();
-    for case in &cases {
+    for (_, case) in &cases {
         let other_lab;
-        let segment_bytes = case.segment_bytes();
+        let segment_bytes = case.segment_bytes;
         let context = if segment_bytes == context.lab().segment_bytes() {
             &context
         } else {
             other_lab = context.with_segments(segment_bytes)?;
             &other_lab
         };
-        collected.push(measure(case.as_ref(), context, &sides)?);
+        collected.push(measure(case, context, &sides)?);
     }
     Ok(Some(report::Report::of(&context, &collected, &sides)))
 }
 
-fn cases() -> Vec<(Program, Box<dyn Case>)> {
-    use nginx::Segments::{Big, Ordinary};
-    vec![
-        (Program::Nginx, Box::new(nginx::Serves(Ordinary))),
-        (Program::Nginx, Box::new(nginx::Serves(Big))),
-        (Program::Curl, Box::new(nginx::IsFetched(Ordinary))),
-        (Program::Curl, Box::new(nginx::IsFetched(Big))),
-        (Program::Redis, Box::new(redis::Redis)),
-        (Program::Python, Box::new(python::Python)),
-        (Program::Sockperf, Box::new(sockperf::Sockperf)),
-    ]
-}
+const CASES: [(Program, Case); 7] = [
+    (Program::Nginx, nginx::SERVES),
+    (Program::Nginx, nginx::SERVES_BIG),
+    (Program::Curl, nginx::IS_FETCHED),
+    (Program::Curl, nginx::IS_FETCHED_BIG),
+    (Program::Redis, redis::SERVES),
+    (Program::Python, python::SERVES),
+    (Program::Sockperf, sockperf::ANSWERS),
+];
 
 /// Measures one case: a checked run of each side, then all runs with the sides in turn. A side that
 /// fails is not tried again; the other goes on.
-fn measure(case: &dyn Case, context: &Context, sides: &[Side]) -> anyhow::Result<Collected> {
+fn measure(case: &Case, context: &Context, sides: &[Side]) -> anyhow::Result<Collected> {
     let mut collected = Collected::new(case);
     for &side in sides {
-        context.say(&format!("{}: {side}: checking", case.title()));
-        collected.runs(side, context.mode(side, case.tested())?);
-        let result = case.check(context, side);
-        context.interrupt().check()?;
+        context.say(&format!("{}: {side}: checking", case.title));
+        collected.runs(side, context.mode(side, case.tested)?);
+        let result = (case.check)(context, side);
+        context.common.interrupt.check()?;
         collected.checked(side, result);
     }
-    for run in 0..context.scale().runs {
+    for run in 0..context.common.scale.runs {
         // Whoever comes second finds warmer caches: take turns.
         let mut order = sides.to_vec();
         if run % 2 == 1 {
@@ -199,8 +189,8 @@ fn measure(case: &dyn Case, context: &Context, sides: &[Side]) -> anyhow::Result
             if collected.has_failed(side) {
                 continue;
             }
-            let result = case.sample(context, side);
-            context.interrupt().check()?;
+            let result = (case.sample)(context, side);
+            context.common.interrupt.check()?;
             let shown = match &result {
                 Ok(samples) => samples
                     .iter()
@@ -211,14 +201,16 @@ fn measure(case: &dyn Case, context: &Context, sides: &[Side]) -> anyhow::Result
             };
             context.say(&format!(
                 "{}: {side}: run {} of {}: {shown}",
-                case.title(),
+                case.title,
                 run + 1,
-                context.scale().runs
+                context.common.scale.runs
             ));
             collected.add(side, result);
         }
     }
-    if !sides.is_empty() && sides.iter().all(|side| collected.has_failed(*side)) && !context.alive()
+    if !sides.is_empty()
+        && sides.iter().all(|side| collected.has_failed(*side))
+        && !context.lab().alive()
     {
         bail!("the lab has ended: {}", collected.failures().join("; "));
     }

@@ -6,7 +6,6 @@ use load::interrupt::Interrupt;
 
 use crate::{apps, micro};
 
-/// Runs the command.
 pub fn execute(arguments: &apps::Arguments) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::catch()?;
     let programs = apps::measure_all(arguments, interrupt.clone())?;

@@ -18,6 +18,7 @@ mod overload;
 mod paper;
 mod tcp;
 mod tools;
+mod unit;
 
 pub use apps::parse_size;
 pub use command::{Arguments, execute};

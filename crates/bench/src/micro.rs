@@ -10,9 +10,9 @@ mod calls;
 mod connect;
 mod cpu;
 pub mod driver;
+mod ends;
 mod latency;
 mod left;
-mod many;
 mod matrix;
 mod notify;
 mod placement;
@@ -28,13 +28,13 @@ mod trading;
 
 use std::{process::ExitCode, time::Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use load::{idle::IdleLatency, interrupt::Interrupt};
 
 use crate::{cores::CoreDistance, paper, tools};
 use samples::Samples;
-use setup::{Idle, Plan, Setup, Unavailable};
-use testbed::{Scale, Testbed};
+use setup::{Idle, Plan, Setup};
+use testbed::{Scale, Testbed, Unavailable};
 
 /// How a measurement is run and shown.
 #[derive(Debug, Args)]
@@ -55,53 +55,28 @@ pub struct Arguments {
 }
 
 /// What is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Subject {
-    /// Round trips.
     Latency,
-    /// One stream.
     Bulk,
-    /// Small requests.
     Rate,
-    /// Short connections.
     Connect,
-    /// Processor time.
     Cpu,
-    /// Single calls.
     Calls,
-    /// Response time over clients and other load.
     Response,
-    /// What other programs have left.
     Left,
-    /// When a program is told.
     Notify,
-    /// Features off and on.
     Matrix,
-    /// Frames without a stack.
     Driver,
-    /// Quotes in, orders out.
     Trading,
-    /// Two programs and two engines.
     Placement,
 }
 
 impl Subject {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Latency => "latency",
-            Self::Bulk => "bulk",
-            Self::Rate => "rate",
-            Self::Connect => "connect",
-            Self::Cpu => "cpu",
-            Self::Calls => "calls",
-            Self::Response => "response",
-            Self::Left => "left",
-            Self::Notify => "notify",
-            Self::Matrix => "matrix",
-            Self::Driver => "driver",
-            Self::Trading => "trading",
-            Self::Placement => "placement",
-        }
+    /// As the command line has it.
+    fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     fn plan(self) -> anyhow::Result<Plan> {
@@ -145,50 +120,38 @@ pub struct Length {
 /// So many runs an interval needs.
 pub const LEAST_RUNS: u32 = 3;
 
-/// Runs the command.
 pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::catch()?;
     let (runs, seconds) = if arguments.quick { (2, 0.3) } else { (5, 1.0) };
     let runs = arguments.runs.unwrap_or(runs);
-    let mut plan = subject.plan()?;
-    plan.keep_only(&arguments.only)?;
     let length = Length {
         runs,
         seconds,
         until: None,
     };
-    let mut report = run(subject.name(), &plan, length, interrupt)?;
-    report.published = subject.published();
+    let report = some_rows(subject, &arguments.only, length, interrupt)?;
     output::print_result(arguments.json, &report, || report.text())?;
     Ok(ExitCode::from(u8::from(report.failed())))
 }
 
 /// The rows of a subject in whose name one of the words stands; all where there are no words.
-///
-/// # Errors
-/// As of [`purpose`], or no row has such a name.
 pub fn some_rows(
     subject: Subject,
-    words: &[String],
+    words: &[impl AsRef<str>],
     length: Length,
     interrupt: Interrupt,
 ) -> anyhow::Result<report::Report> {
-    let mut plan = subject.plan()?;
-    plan.keep_only(words)?;
-    let mut report = run(subject.name(), &plan, length, interrupt)?;
+    let plan = subject.plan()?.only(words)?;
+    let mut report = run(&subject.name(), &plan, length, interrupt)?;
     report.published = subject.published();
     Ok(report)
 }
 
 /// The names of the rows that [`some_rows`] measures.
-///
-/// # Errors
-/// No row has such a name.
 #[cfg(test)]
-pub fn names(subject: Subject, words: &[String]) -> anyhow::Result<Vec<&'static str>> {
-    let mut plan = subject.plan()?;
-    plan.keep_only(words)?;
-    Ok(plan.rows.iter().map(|row| row.what).collect())
+pub fn names(subject: Subject, words: &[impl AsRef<str>]) -> anyhow::Result<Vec<String>> {
+    let plan = subject.plan()?.only(words)?;
+    Ok(plan.rows.into_iter().map(|row| row.what).collect())
 }
 
 /// What Shunt is for, beside the kernel.
@@ -205,7 +168,7 @@ pub fn purpose(runs: u32, seconds: f64, interrupt: Interrupt) -> anyhow::Result<
 }
 
 fn run(
-    name: &'static str,
+    name: &str,
     plan: &Plan,
     Length {
         runs,
@@ -215,7 +178,7 @@ fn run(
     interrupt: Interrupt,
 ) -> anyhow::Result<report::Report> {
     plan.check_alike()?;
-    let testbed = Testbed::create(Scale { seconds }, interrupt)?;
+    let testbed = Testbed::create(Scale { seconds }, lab::ORDINARY_SEGMENT_BYTES, interrupt)?;
     let before = CoreDistance::measure();
     let mut samples = Samples::default();
     for setup in &plan.setups {
@@ -244,7 +207,7 @@ fn run(
             if !samples.is_over(setup.key) {
                 measure(&testbed, setup, run, runs, &mut samples);
             }
-            testbed.interrupt().check()?;
+            testbed.interrupt.check()?;
         }
     }
     Ok(report::Report::of(
@@ -256,7 +219,7 @@ fn run(
 fn measure(testbed: &Testbed, setup: &Setup, run: u32, runs: u32, samples: &mut Samples) {
     let result = {
         let _held = (setup.idle == Idle::Held).then(IdleLatency::hold);
-        (setup.measure)(testbed)
+        (setup.measure)(testbed, setup)
     };
     let say = |text: &str| {
         testbed.say(&format!(
@@ -288,41 +251,29 @@ fn measure(testbed: &Testbed, setup: &Setup, run: u32, runs: u32, samples: &mut 
 mod tests {
     use super::*;
 
-    const ALL: [Subject; 13] = [
-        Subject::Latency,
-        Subject::Bulk,
-        Subject::Rate,
-        Subject::Connect,
-        Subject::Cpu,
-        Subject::Calls,
-        Subject::Response,
-        Subject::Left,
-        Subject::Notify,
-        Subject::Matrix,
-        Subject::Driver,
-        Subject::Trading,
-        Subject::Placement,
-    ];
+    fn all() -> impl Iterator<Item = Subject> {
+        Subject::value_variants().iter().copied()
+    }
 
     fn only(subject: Subject, words: &[&str]) -> anyhow::Result<Plan> {
-        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let mut plan = subject.plan()?;
-        plan.keep_only(&words).map(|()| plan)
+        subject.plan()?.only(words)
     }
 
     #[test]
     fn every_row_has_its_setups_and_every_setup_a_row() {
-        for subject in ALL {
+        for subject in all() {
             let plan = subject.plan().unwrap();
             for row in &plan.rows {
-                let sources = row.kernel.into_iter().chain([row.shunt]);
-                for source in sources {
-                    let its = plan.setups.iter().filter(|one| one.key == source.setup);
+                for key in row.kernel.into_iter().chain([row.shunt]) {
+                    let its = plan.setups.iter().filter(|one| one.key == key);
                     assert_eq!(its.count(), 1, "{}: {}", subject.name(), row.what);
                 }
             }
             for setup in &plan.setups {
-                assert!(plan.needs(setup), "{}: {}", subject.name(), setup.title);
+                let what = format!("{}: {}", subject.name(), setup.title);
+                assert!(plan.needs(setup), "{what}");
+                // Every stack has a name that is known.
+                assert!(!setup.stacks.is_empty(), "{what}");
             }
         }
     }
@@ -339,7 +290,7 @@ mod tests {
 
     #[test]
     fn what_is_measured_under_other_conditions_is_not_compared() {
-        for subject in ALL {
+        for subject in all() {
             subject.plan().unwrap().check_alike().unwrap();
         }
         let mut plan = only(Subject::Latency, &["same host, both inline"]).unwrap();
@@ -370,7 +321,7 @@ mod tests {
         assert_eq!(keys, ["kernel", "tap", "loopback", "same"]);
         assert_eq!(plan.rows.len(), 3);
         // As they are printed, commas and all, and several in one.
-        for subject in ALL {
+        for subject in all() {
             for row in subject.plan().unwrap().rows {
                 let name = row.what.trim();
                 if row.what.starts_with(' ') {

@@ -167,9 +167,6 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// The paper's loops into memory, one transfer that is stored, and the disk by itself.
-///
-/// # Errors
-/// The folder cannot be used.
 pub(crate) fn short(
     folder: &Path,
     bytes: u64,

@@ -99,7 +99,6 @@ pub fn kept(x: &[f64], runs: u8, interrupt: Interrupt) -> anyhow::Result<[Vec<f6
     Ok(kept)
 }
 
-/// Runs the benchmark.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     for x in &arguments.x {
         ensure!(
@@ -188,15 +187,8 @@ fn report(results: &Results) -> Document {
          the median.",
         results.compute_us
     ));
-    let headings = [
-        "stack",
-        "load",
-        "offered/s",
-        "answered/s",
-        "spread",
-        "of its best",
-        "p50 µs",
-    ];
+    let headings =
+        "stack | load | offered/s | answered/s | spread | of its best | p50 µs".split(" | ");
     let cells = |row: &Row| {
         vec![
             row.stack.to_owned(),

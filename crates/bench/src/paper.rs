@@ -34,153 +34,77 @@ pub fn of_trading() -> Vec<String> {
     Facts::trading_nic().lines()
 }
 
+/// The questions of rows: the beginning of a row's name, the paper, facts of the usual way and of its own (with `+` between those that are
+/// added, `#` before a field, and `/` before a divisor), their unit, the fact that is cited, and what differs from the row, with facts
+/// in braces.
+const QUESTIONS: &str = "
+inline both ends (AF_PACKET) | datacenter-latency | dc.nodpdk | dc.t2#64/1000 | µs | dc.t2 | one way, DPDK by the kernel's sockets, frames and no TCP
+sockperf inline, kernel sleeping, idle latency untouched | trading-nic | tn.rtt.realtek.cat6 | tn.rtt.solarflare.cat6 | µs | tn.rtt.solarflare.cat6 | a 10 Gbit/s card with kernel bypass by a 1 Gbit/s card
+program's CPU per send(2) of 1 KiB, engine | toe | toe.send.inet | toe.send.topl | µs | toe.send.topl | kernel time of the call
+program's CPU per recv(2) of 1 KiB, engine | toe | toe.recv.inet | toe.recv.topl | µs | toe.recv.topl | kernel time of the call
+socket create + close, never connected | toe | toe.create.inet+toe.delete.inet | toe.create.toe+toe.delete.toe | µs | toe.create.toe | create and delete
+tick to order, trader inline, kernel sleeping | trading-nic | tn.rtt.realtek.cat6 | tn.rtt.solarflare.cat6 | µs | tn.rtt.solarflare.cat6 | a 10 Gbit/s card with kernel bypass by a 1 Gbit/s card
+response,  | nic-net | | | | nn.fig8.vs.kernel | a stack on the card answers {nn.fig8.vs.kernel} % sooner than the kernel's, 1 to 9 clients; simulated
+response beside other load | nic-net | | | | nn.fig9.vs.kernel | a stack on the card answers {nn.fig9.vs.kernel} % sooner than the kernel's, over the host's clock, beside a computation; simulated
+still answered at three times | nic-net | | | | nn.fig8.livelock | the user-level stack answers nothing from {nn.fig8.livelock} clients on, the kernel's and the card's do; simulated
+sendfile by read/write, fixed | zero-copy | zc.t2.rw.fixed | zc.t2.zc.fixed | Gbit/s | zc.t2.zc.fixed | sendfile by read and write
+sendfile by read/write, advancing | zero-copy | zc.t2.rw.advancing | zc.t2.zc.advancing | Gbit/s | zc.t2.zc.advancing | sendfile by read and write
+shunt send --hash xxh3, stored | zero-copy | | zc.10g.store.rate | Gbit/s | zc.10g.store.rate | over a wire, 18 disks
+Shunt to Shunt over veth | zero-copy | | zc.limit.core | Gbit/s | zc.limit.core | most that one core reaches
+";
+
 /// By the beginning of a row's name.
 pub fn of(row: &str) -> Option<Published> {
-    type Question = fn() -> Published;
-    const QUESTIONS: [(&str, Question); 13] = [
-        ("inline both ends (AF_PACKET)", burst),
-        (
-            "sockperf inline, kernel sleeping, idle latency untouched",
-            trading,
-        ),
-        ("program's CPU per send(2) of 1 KiB, engine", || {
-            call("send")
-        }),
-        ("program's CPU per recv(2) of 1 KiB, engine", || {
-            call("recv")
-        }),
-        ("socket create + close, never connected", create),
-        ("tick to order, trader inline, kernel sleeping", trading),
-        ("response, ", clients),
-        ("response beside other load", clock),
-        ("still answered at three times", livelock),
-        ("sendfile by read/write, fixed", || loops("fixed")),
-        ("sendfile by read/write, advancing", || loops("advancing")),
-        ("shunt send --hash xxh3, stored", stored),
-        ("Shunt to Shunt over veth", one_core),
-    ];
-    let (_, question) = QUESTIONS.iter().find(|(name, _)| row.starts_with(name))?;
-    Some(question())
-}
-
-fn published(
-    facts: &Facts,
-    [baseline, ours]: [f64; 2],
-    (unit, id): (&'static str, &str),
-    differs: &str,
-) -> Published {
-    let conditions = facts.conditions(id);
-    let between = if differs.is_empty() || conditions.is_empty() {
-        ""
-    } else {
-        "; "
+    let [_, paper, baseline, ours, unit, id, differs] =
+        output::columns::<7>(QUESTIONS).find(|[name, ..]| row.starts_with(name))?;
+    let facts = match paper {
+        "datacenter-latency" => Facts::datacenter_latency(),
+        "trading-nic" => Facts::trading_nic(),
+        "toe" => Facts::toe(),
+        "nic-net" => Facts::nic_net(),
+        _ => Facts::zero_copy(),
     };
-    Published {
-        baseline,
-        ours,
+    let differs = with_facts(&facts, differs);
+    let conditions = facts.conditions(id);
+    let between = if conditions.is_empty() { "" } else { "; " };
+    Some(Published {
+        baseline: sum(&facts, baseline),
+        ours: sum(&facts, ours),
         unit,
         source: facts.source(id),
         conditions: format!("{differs}{between}{conditions}"),
-    }
+    })
 }
 
-fn burst() -> Published {
-    let facts = Facts::datacenter_latency();
-    let both = [facts.number("dc.nodpdk"), facts.field("dc.t2", "64") / 1e3];
-    published(
-        &facts,
-        both,
-        ("µs", "dc.t2"),
-        "one way, DPDK by the kernel's sockets, frames and no TCP",
-    )
+/// The sum of some facts.
+fn sum(facts: &Facts, terms: &str) -> f64 {
+    let term = |term: &str| {
+        let (fact, divisor) = term.split_once('/').unwrap_or((term, "1"));
+        let value = match fact.split_once('#') {
+            Some((fact, field)) => facts.field(fact, field),
+            None => facts.number(fact),
+        };
+        value / divisor.parse().unwrap_or(f64::NAN)
+    };
+    let terms = terms.split('+').filter(|term| !term.is_empty());
+    // A sum of nothing would be -0.
+    terms.map(term).fold(0.0, |sum, value| sum + value)
 }
 
-fn trading() -> Published {
-    let facts = Facts::trading_nic();
-    let both = ["tn.rtt.realtek.cat6", "tn.rtt.solarflare.cat6"].map(|id| facts.number(id));
-    published(
-        &facts,
-        both,
-        ("µs", "tn.rtt.solarflare.cat6"),
-        "a 10 Gbit/s card with kernel bypass by a 1 Gbit/s card",
-    )
-}
-
-fn call(name: &str) -> Published {
-    let facts = Facts::toe();
-    let id = format!("toe.{name}.topl");
-    let both = [facts.number(&format!("toe.{name}.inet")), facts.number(&id)];
-    published(&facts, both, ("µs", &id), "kernel time of the call")
-}
-
-fn create() -> Published {
-    let facts = Facts::toe();
-    let sum = |ids: [&str; 2]| ids.iter().map(|id| facts.number(id)).sum();
-    let both = [
-        sum(["toe.create.inet", "toe.delete.inet"]),
-        sum(["toe.create.toe", "toe.delete.toe"]),
-    ];
-    published(&facts, both, ("µs", "toe.create.toe"), "create and delete")
-}
-
-fn clients() -> Published {
-    shorter("nn.fig8.vs.kernel", "1 to 9 clients")
-}
-
-fn clock() -> Published {
-    shorter(
-        "nn.fig9.vs.kernel",
-        "over the host's clock, beside a computation",
-    )
-}
-
-/// The range by which the card's responses are shorter than the kernel's.
-fn shorter(id: &str, over: &str) -> Published {
-    let facts = Facts::nic_net();
-    let (least, most) = facts.range(id);
-    let differs = format!(
-        "a stack on the card answers {least} to {most} % sooner than the kernel's, {over}; simulated"
-    );
-    published(&facts, [0.0, 0.0], ("", id), &differs)
-}
-
-fn livelock() -> Published {
-    let facts = Facts::nic_net();
-    let clients = facts.number("nn.fig8.livelock");
-    let differs = format!(
-        "the user-level stack answers nothing from {clients} clients on, the kernel's and the card's do; simulated"
-    );
-    published(&facts, [0.0, 0.0], ("", "nn.fig8.livelock"), &differs)
-}
-
-fn loops(offset: &str) -> Published {
-    let facts = Facts::zero_copy();
-    let id = format!("zc.t2.zc.{offset}");
-    let both = [
-        facts.number(&format!("zc.t2.rw.{offset}")),
-        facts.number(&id),
-    ];
-    published(&facts, both, ("Gbit/s", &id), "sendfile by read and write")
-}
-
-fn stored() -> Published {
-    let facts = Facts::zero_copy();
-    published(
-        &facts,
-        [0.0, facts.number("zc.10g.store.rate")],
-        ("Gbit/s", "zc.10g.store.rate"),
-        "over a wire, 18 disks",
-    )
-}
-
-fn one_core() -> Published {
-    let facts = Facts::zero_copy();
-    published(
-        &facts,
-        [0.0, facts.number("zc.limit.core")],
-        ("Gbit/s", "zc.limit.core"),
-        "most that one core reaches",
-    )
+/// A text with the fact that stands in braces in it; a range by its ends.
+fn with_facts(facts: &Facts, text: &str) -> String {
+    let parts = text.split_once('{').and_then(|(before, rest)| {
+        let (fact, after) = rest.split_once('}')?;
+        Some((before, fact, after))
+    });
+    let Some((before, fact, after)) = parts else {
+        return text.to_owned();
+    };
+    let value = match facts.numbers(fact)[..] {
+        [least, .., most] => format!("{least} to {most}"),
+        _ => facts.number(fact).to_string(),
+    };
+    format!("{before}{value}{after}")
 }
 
 #[cfg(test)]
@@ -223,5 +147,8 @@ mod tests {
                 .contains('7')
         );
         assert!(of("  p99").is_none());
+        for [name, ..] in output::columns::<7>(QUESTIONS) {
+            assert!(!of(name).unwrap().source.is_empty(), "{name}");
+        }
     }
 }

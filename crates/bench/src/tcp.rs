@@ -23,6 +23,7 @@ use std::{
 use clap::Args;
 use load::interrupt::{self, Interrupt};
 
+use crate::tools;
 use grid::{Cell, Combination, Grid, Job, Load, Stack};
 use report::Report;
 use schedule::{Done, Further, Stage};
@@ -126,7 +127,6 @@ const FURTHER_UNTIL: Duration = Duration::from_secs(540);
 /// Has a table of its own: nothing stands beside it.
 const DCTCP: &str = "dctcp";
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let interrupt = Interrupt::catch()?;
@@ -136,11 +136,8 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let measured = measure(arguments, &grid, &able, &interrupt, begun)?;
     let done = &measured.done;
     let report = Report {
-        kernel: rustix::system::uname()
-            .release()
-            .to_string_lossy()
-            .into_owned(),
-        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        kernel: tools::kernel_release(),
+        cores: tools::processors(),
         parameters: testbed::PARAMETERS
             .iter()
             .map(|(name, value)| format!("{name} = {value}"))

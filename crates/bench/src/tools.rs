@@ -50,3 +50,14 @@ pub fn find(name: &str) -> anyhow::Result<PathBuf> {
         None => bail!("{name} is not installed: run scripts/install-packages bench"),
     }
 }
+
+/// Release of the kernel, as `uname -r` prints it.
+pub fn kernel_release() -> String {
+    let system = rustix::system::uname();
+    system.release().to_string_lossy().into_owned()
+}
+
+/// Processors that this program may use.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

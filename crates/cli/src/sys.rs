@@ -18,7 +18,6 @@ use std::{
 /// An interface as the C library lists it.
 #[derive(Debug, Clone)]
 pub struct Interface {
-    /// Its name.
     pub name: String,
     /// Switched on by the administrator.
     pub up: bool,
@@ -243,7 +242,6 @@ pub fn fork() -> io::Result<Option<rustix::process::Pid>> {
 pub struct Shared(*mut u8);
 
 impl Shared {
-    /// How many.
     pub const BYTES: usize = 4096;
 
     /// All zero.

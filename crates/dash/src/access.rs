@@ -31,7 +31,6 @@ impl Token {
         Ok(Self(bytes.iter().map(|b| format!("{b:02x}")).collect()))
     }
 
-    /// The digits.
     pub fn digits(&self) -> &str {
         &self.0
     }

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sim::{
     paper::Facts,
-    scenario::{Scenario, ScenarioError, parse},
+    scenario::{FileError, Scenario, parse},
 };
 
 use crate::{
@@ -205,9 +205,7 @@ async fn read(body: Bytes) -> Response {
     };
     match parse(text) {
         Ok(scenario) => answer(StatusCode::OK, &json!({ "scenario": scenario })),
-        Err(error @ (ScenarioError::Syntax(_) | ScenarioError::Value { .. })) => {
-            fault(&error.to_string())
-        }
+        Err(error @ (FileError::Syntax(_) | FileError::Value { .. })) => fault(&error.to_string()),
         Err(error) => fault(&error.to_string()),
     }
 }

@@ -8,7 +8,6 @@ pub struct Asset {
     pub path: &'static str,
     /// Its media type.
     pub kind: &'static str,
-    /// Its content.
     pub text: &'static str,
 }
 
@@ -52,7 +51,6 @@ pub const ASSETS: &[Asset] = &[
 pub struct Shipped {
     /// Its file's name without the ending.
     pub name: &'static str,
-    /// Its text.
     pub text: &'static str,
 }
 

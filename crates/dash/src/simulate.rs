@@ -12,7 +12,7 @@ use sim::{
     },
     machine::{Machine, Outcome, QUEUES, Span, Work, bounds::Bounds},
     report,
-    scenario::{Axis, AxisError, PointsError, Scenario, ScenarioError, points, with_settings},
+    scenario::{Axis, AxisError, FileError, PointsError, Scenario, points, with_settings},
     statistics::summary::{Summary, background_phase, offered_loads, replicate_within},
     time::as_us,
 };
@@ -40,7 +40,7 @@ const MOST_CONNECTIONS: usize = 100_000;
 pub enum SimulateError {
     /// A scenario that cannot be.
     #[error(transparent)]
-    Scenario(#[from] ScenarioError),
+    Scenario(#[from] FileError),
     /// An axis that cannot be.
     #[error(transparent)]
     Axis(#[from] AxisError),
@@ -120,7 +120,6 @@ pub struct Run {
     pub version: &'static str,
     /// The scenario that was simulated.
     pub scenario: Scenario,
-    /// What came out.
     pub summary: Summary,
     /// What must be said before a mean is believed.
     pub warnings: Vec<String>,
@@ -190,7 +189,6 @@ impl Formulas {
 /// A step of one request.
 #[derive(Debug, Serialize)]
 pub struct Step {
-    /// What is done.
     pub what: &'static str,
     /// By whom.
     pub place: &'static str,
@@ -309,7 +307,6 @@ pub struct Timeline {
     pub cut: bool,
     /// There were more spans than are shown.
     pub more_spans: bool,
-    /// Who ran what.
     pub spans: Vec<Span>,
     /// Names of the queues.
     pub queues: [&'static str; QUEUES.len()],

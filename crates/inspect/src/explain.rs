@@ -99,7 +99,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         print_json(&lines)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new(["fd", "protocol", "stack", "state", "local", "remote"]);
+    let mut table = Table::new("fd | protocol | stack | state | local | remote");
     let mut reasons = String::new();
     for line in &lines {
         let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "*".to_owned());

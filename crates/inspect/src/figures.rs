@@ -4,6 +4,8 @@
 pub mod errors;
 pub mod programs;
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
 /// Whether it only ever grows.
@@ -24,18 +26,14 @@ pub enum Scope {
     Engine,
 }
 
-/// A figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figure {
     /// The object in the report in which it stands; empty: the report itself.
     pub group: &'static str,
-    /// Its field there.
     pub field: &'static str,
     /// Its name as a metric, without the prefix `shunt_` and the ending of counters.
     pub metric: &'static str,
-    /// See there.
     pub kind: Kind,
-    /// See there.
     pub scope: Scope,
     /// Unit of what is exported, which ends the metric's name; empty: a number of things.
     pub unit: &'static str,
@@ -45,228 +43,69 @@ pub struct Figure {
     pub help: &'static str,
 }
 
-const fn gauge(
-    field: &'static str,
-    metric: &'static str,
-    scope: Scope,
-    help: &'static str,
-) -> Figure {
-    Figure {
-        group: "",
-        field,
-        metric,
-        kind: Kind::Gauge,
-        scope,
-        unit: "",
-        factor: 1,
-        help,
-    }
-}
-
-const fn counter(
-    (group, field): (&'static str, &'static str),
-    metric: &'static str,
-    unit: &'static str,
-    help: &'static str,
-) -> Figure {
-    Figure {
-        group,
-        field,
-        metric,
-        kind: Kind::Counter,
-        scope: Scope::Core,
-        unit,
-        factor: 1,
-        help,
-    }
-}
-
-const fn memory(field: &'static str, metric: &'static str, help: &'static str) -> Figure {
-    Figure {
-        group: "memory_kib",
-        field,
-        metric,
-        kind: Kind::Gauge,
-        scope: Scope::Engine,
-        unit: "bytes",
-        factor: 1024,
-        help,
+impl Figure {
+    /// Those of a table with a line for each: what it is, where it stands in the report, its name as a metric, its unit, a sentence.
+    fn all(table: &'static str) -> Vec<Self> {
+        let figure = |[is, place, metric, unit, help]: [&'static str; 5]| {
+            let (group, field) = place.split_once('.').unwrap_or(("", place));
+            let (is, scope) = match is.strip_suffix(" of the engine") {
+                Some(is) => (is, Scope::Engine),
+                None if is == "memory" => (is, Scope::Engine),
+                None => (is, Scope::Core),
+            };
+            Self {
+                group,
+                field,
+                metric,
+                kind: match is {
+                    "counter" => Kind::Counter,
+                    _ => Kind::Gauge,
+                },
+                scope,
+                unit,
+                factor: if is == "memory" { 1024 } else { 1 },
+                help,
+            }
+        };
+        output::columns(table).map(figure).collect()
     }
 }
 
 /// All but those of the stack, which names its own: [`stack::Counters::DESCRIPTIONS`].
-pub const FIGURES: &[Figure] = &[
-    gauge(
-        "programs",
-        "programs",
-        Scope::Engine,
-        "Programs attached to the engine.",
-    ),
-    gauge("sockets", "sockets", Scope::Core, "Sockets of programs."),
-    gauge(
-        "connections",
-        "connections",
-        Scope::Core,
-        "TCP connections, TIME-WAIT not counted.",
-    ),
-    gauge(
-        "listeners",
-        "listeners",
-        Scope::Engine,
-        "TCP sockets that listen.",
-    ),
-    gauge(
-        "time_waits",
-        "time_waits",
-        Scope::Core,
-        "TCP connections in TIME-WAIT.",
-    ),
-    gauge(
-        "datagram_sockets",
-        "datagram_sockets",
-        Scope::Core,
-        "UDP sockets.",
-    ),
-    gauge(
-        "regions",
-        "regions",
-        Scope::Core,
-        "Pieces of memory shared with programs.",
-    ),
-    gauge("cores", "cores", Scope::Engine, "Cores of the engine."),
-    memory(
-        "total",
-        "memory_total_bytes",
-        "Resident memory of the engine's process (VmRSS).",
-    ),
-    memory(
-        "shared",
-        "memory_shared_bytes",
-        "Of that, windows and state shared with programs (RssShmem).",
-    ),
-    memory(
-        "private",
-        "memory_private_bytes",
-        "Of that, its own (RssAnon).",
-    ),
-    counter(
-        ("driver_counters", "rx_frames"),
-        "driver_rx_frames",
-        "",
-        "Frames received; a merged one counts once.",
-    ),
-    counter(
-        ("driver_counters", "rx_bytes"),
-        "driver_rx_bytes",
-        "bytes",
-        "Bytes of received frames, Ethernet headers included.",
-    ),
-    counter(
-        ("driver_counters", "rx_dropped"),
-        "driver_rx_dropped",
-        "",
-        "Frames lost before the stack saw them.",
-    ),
-    counter(
-        ("driver_counters", "tx_frames"),
-        "driver_tx_frames",
-        "",
-        "Frames sent; a large segment counts once.",
-    ),
-    counter(
-        ("driver_counters", "tx_bytes"),
-        "driver_tx_bytes",
-        "bytes",
-        "Bytes of sent frames, Ethernet headers included.",
-    ),
-    counter(
-        ("driver_counters", "tx_dropped"),
-        "driver_tx_dropped",
-        "",
-        "Frames that the device refused for good.",
-    ),
-    counter(
-        ("driver_counters", "tx_busy"),
-        "driver_tx_busy",
-        "",
-        "Bursts that were cut short because the device was busy.",
-    ),
-    counter(
-        ("driver_counters", "rx_elsewhere"),
-        "driver_rx_elsewhere",
-        "",
-        "Frames of TCP that came in a queue of another core (AF_XDP, DPDK).",
-    ),
-    counter(
-        ("", "lost_at_stopped_queue"),
-        "driver_lost_at_stopped_queue",
-        "",
-        "Frames lost because a queue of the device stood still.",
-    ),
-    counter(
-        ("copies", "sent_bytes"),
-        "stream_sent_bytes",
-        "bytes",
-        "Bytes of streams taken from programs.",
-    ),
-    counter(
-        ("copies", "received_bytes"),
-        "stream_received_bytes",
-        "bytes",
-        "Bytes of streams taken by programs.",
-    ),
-    counter(
-        ("copies", "copied_to_send_bytes"),
-        "copied_to_send_bytes",
-        "bytes",
-        "Bytes copied by programs and the engine on the way out.",
-    ),
-    counter(
-        ("copies", "copied_to_receive_bytes"),
-        "copied_to_receive_bytes",
-        "bytes",
-        "Bytes copied by programs and the engine on the way in.",
-    ),
-    counter(
-        ("copies", "passed_bytes"),
-        "stream_passed_bytes",
-        "bytes",
-        "Bytes of streams that programs passed to others of this host through memory, as they say.",
-    ),
-    counter(
-        ("limits", "refused_programs"),
-        "refused_programs",
-        "",
-        "Programs that were turned away because their user or all together had as many as they may.",
-    ),
-    counter(
-        ("limits", "refused_rows"),
-        "refused_rows",
-        "",
-        "Sockets, listeners and UDP ports that were refused because their user had its share.",
-    ),
-    counter(
-        ("limits", "refused_windows"),
-        "refused_windows",
-        "",
-        "Connections and UDP ports that got no windows because their user or program had its share of memory.",
-    ),
-    counter(
-        ("limits", "urgent"),
-        "urgent_notifications",
-        "",
-        "Notifications that urgent data or memory past its mark had told before their policy would have.",
-    ),
-    Figure {
-        scope: Scope::Engine,
-        ..counter(
-            ("", "lost_log_lines"),
-            "lost_log_lines",
-            "",
-            "Lines of the engine's log that were lost.",
-        )
-    },
-];
+pub static FIGURES: LazyLock<Vec<Figure>> = LazyLock::new(|| Figure::all(TABLE));
+
+const TABLE: &str = "
+gauge of the engine   | programs                       | programs                     |       | Programs attached to the engine.
+gauge                 | sockets                        | sockets                      |       | Sockets of programs.
+gauge                 | connections                    | connections                  |       | TCP connections, TIME-WAIT not counted.
+gauge of the engine   | listeners                      | listeners                    |       | TCP sockets that listen.
+gauge                 | time_waits                     | time_waits                   |       | TCP connections in TIME-WAIT.
+gauge                 | datagram_sockets               | datagram_sockets             |       | UDP sockets.
+gauge                 | regions                        | regions                      |       | Pieces of memory shared with programs.
+gauge of the engine   | cores                          | cores                        |       | Cores of the engine.
+memory                | memory_kib.total               | memory_total_bytes           | bytes | Resident memory of the engine's process (VmRSS).
+memory                | memory_kib.shared              | memory_shared_bytes          | bytes | Of that, windows and state shared with programs (RssShmem).
+memory                | memory_kib.private             | memory_private_bytes         | bytes | Of that, its own (RssAnon).
+counter               | driver_counters.rx_frames      | driver_rx_frames             |       | Frames received; a merged one counts once.
+counter               | driver_counters.rx_bytes       | driver_rx_bytes              | bytes | Bytes of received frames, Ethernet headers included.
+counter               | driver_counters.rx_dropped     | driver_rx_dropped            |       | Frames lost before the stack saw them.
+counter               | driver_counters.tx_frames      | driver_tx_frames             |       | Frames sent; a large segment counts once.
+counter               | driver_counters.tx_bytes       | driver_tx_bytes              | bytes | Bytes of sent frames, Ethernet headers included.
+counter               | driver_counters.tx_dropped     | driver_tx_dropped            |       | Frames that the device refused for good.
+counter               | driver_counters.tx_busy        | driver_tx_busy               |       | Bursts that were cut short because the device was busy.
+counter               | driver_counters.rx_elsewhere   | driver_rx_elsewhere          |       | Frames of TCP that came in a queue of another core (AF_XDP, DPDK).
+counter               | lost_at_stopped_queue          | driver_lost_at_stopped_queue |       | Frames lost because a queue of the device stood still.
+counter               | copies.sent_bytes              | stream_sent_bytes            | bytes | Bytes of streams taken from programs.
+counter               | copies.received_bytes          | stream_received_bytes        | bytes | Bytes of streams taken by programs.
+counter               | copies.copied_to_send_bytes    | copied_to_send_bytes         | bytes | Bytes copied by programs and the engine on the way out.
+counter               | copies.copied_to_receive_bytes | copied_to_receive_bytes      | bytes | Bytes copied by programs and the engine on the way in.
+counter               | copies.passed_bytes            | stream_passed_bytes          | bytes | Bytes of streams that programs passed to others of this host through memory, as they say.
+counter               | limits.refused_programs        | refused_programs             |       | Programs that were turned away because their user or all together had as many as they may.
+counter               | limits.refused_rows            | refused_rows                 |       | Sockets, listeners and UDP ports that were refused because their user had its share.
+counter               | limits.refused_windows         | refused_windows              |       | Connections and UDP ports that got no windows because their user or program had its share of memory.
+counter               | limits.urgent                  | urgent_notifications         |       | Notifications that urgent data or memory past its mark had told before their policy would have.
+counter of the engine | lost_log_lines                 | lost_log_lines               |       | Lines of the engine's log that were lost.
+";
 
 impl Figure {
     /// Its value in a report of `shunt status`, in the report's unit.
@@ -307,7 +146,7 @@ mod tests {
     #[test]
     fn names_are_told_once_and_end_with_their_unit() {
         let mut names = HashSet::new();
-        for figure in FIGURES.iter().chain(programs::PROGRAM_FIGURES) {
+        for figure in FIGURES.iter().chain(programs::PROGRAM_FIGURES.iter()) {
             assert!(names.insert(figure.metric), "{figure:?}");
             assert!(figure.metric.ends_with(figure.unit), "{figure:?}");
             assert!(figure.help.ends_with('.'), "{figure:?}");

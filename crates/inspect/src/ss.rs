@@ -79,10 +79,9 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 fn table(rows: &[Value]) -> String {
-    let mut table = Table::new([
-        "protocol", "state", "recv-q", "send-q", "local", "peer", "pid", "engine", "core",
-        "control",
-    ]);
+    let mut table = Table::new(
+        "protocol | state | recv-q | send-q | local | peer | pid | engine | core | control",
+    );
     for row in rows {
         let word = |name: &str| row[name].as_str().unwrap_or("*").to_owned();
         let pids = row["pids"].as_array().into_iter().flatten();

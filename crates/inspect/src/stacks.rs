@@ -39,7 +39,6 @@ pub struct Arguments {
     json: bool,
 }
 
-/// A stack.
 #[derive(Debug, Serialize)]
 struct Stack {
     /// 0 is tried first, in its network namespace.
@@ -220,14 +219,7 @@ fn text(stack: &Stack) -> String {
     }
     text.push('\n');
     let star = |text: &Option<String>| text.clone().unwrap_or_else(|| "*".to_owned());
-    let mut interfaces = Table::new([
-        "interface",
-        "index",
-        "driver",
-        "MTU",
-        "hardware",
-        "addresses",
-    ]);
+    let mut interfaces = Table::new("interface | index | driver | MTU | hardware | addresses");
     for one in &stack.interfaces {
         let down = if one.is_up == Some(false) {
             " (down)"
@@ -245,7 +237,7 @@ fn text(stack: &Stack) -> String {
     }
     text += &interfaces.render();
     if !stack.routes.is_empty() {
-        let mut routes = Table::new(["route", "via", "interface", "metric", "source"]);
+        let mut routes = Table::new("route | via | interface | metric | source");
         for one in &stack.routes {
             routes.row([
                 one.destination.clone(),

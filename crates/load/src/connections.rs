@@ -88,8 +88,6 @@ pub fn connect(arguments: &ConnectArguments) -> anyhow::Result<Outcome> {
         connections += 1;
     }
     let seconds = begun.elapsed().as_secs_f64();
-    // A time has no more than 2^53 connections.
-    #[allow(clippy::cast_precision_loss)]
     let count = connections as f64;
     Ok(Outcome {
         connections,

@@ -171,8 +171,6 @@ impl Pour {
         let seconds = began.elapsed().as_secs_f64();
         let counted = self.ask()?.saturating_sub(before);
         ensure!(counted > 0, "none of {sent} datagrams to {to} was counted");
-        // A run has no more than 2^53 datagrams.
-        #[allow(clippy::cast_precision_loss)]
         let per_s = |count: u64| count as f64 / seconds;
         Ok(Poured {
             sent_per_s: per_s(sent),

@@ -135,7 +135,6 @@ impl Done {
     }
 }
 
-/// Connections at most.
 const MOST_CONNECTIONS: usize = 16_384;
 /// Part of the time before anything counts.
 const WARM_UP: u32 = 4;

@@ -10,7 +10,6 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
-/// A TCP socket.
 pub fn tcp_socket() -> io::Result<OwnedFd> {
     // SAFETY: socket(2) takes no pointer.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
@@ -19,7 +18,6 @@ pub fn tcp_socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Connects a socket.
 pub fn connect(socket: &OwnedFd, to: SocketAddrV4) -> io::Result<()> {
     // SAFETY: all zeros is a valid sockaddr_in.
     let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
@@ -81,7 +79,6 @@ pub struct Epoll(OwnedFd);
 const EVENTS: u8 = 255;
 
 impl Epoll {
-    /// Creates one.
     pub fn create() -> io::Result<Self> {
         // SAFETY: no pointer is passed.
         let descriptor = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };

@@ -12,7 +12,6 @@ const TRIES: usize = 20;
 /// Cards that are looked at.
 const CARDS_MAX: usize = 64;
 
-/// The clock of a card.
 #[derive(Debug)]
 pub struct CardClock {
     /// `/dev/ptpN`.

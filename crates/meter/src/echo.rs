@@ -71,9 +71,6 @@ const LOOK: Duration = Duration::from_millis(50);
 const SYSTEM_PORTS: std::ops::Range<u16> = 0..1024;
 
 /// Serves until `stop` is set.
-///
-/// # Errors
-/// An address or an interface cannot be had.
 pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
     hostif::stages::begin("program").context("noting stages")?;
     let mut addresses = arguments.listen.clone();

@@ -29,7 +29,6 @@ pub struct Environment {
     pub processor: Option<String>,
     /// Processors on which this program may run.
     pub affinity: Vec<usize>,
-    /// The clock.
     pub clock: ClockReport,
     /// The interface by which the kernel reaches the target.
     pub interface: Option<Interface>,
@@ -37,10 +36,8 @@ pub struct Environment {
     pub is_real_time: bool,
 }
 
-/// An interface.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Interface {
-    /// Its name.
     pub name: String,
     /// Its driver, where it says.
     pub driver: Option<String>,
@@ -68,7 +65,6 @@ impl Environment {
         }
     }
 
-    /// For people.
     pub fn lines(&self) -> Vec<String> {
         let processor = self.processor.as_deref().unwrap_or("processor not named");
         let cpus: Vec<String> = self
@@ -254,7 +250,6 @@ impl Contention {
         self.stolen_s = sum(self.stolen_s, other.stolen_s);
     }
 
-    /// For people.
     pub fn line(&self) -> String {
         let waited = self
             .waited_us

@@ -17,7 +17,6 @@ pub struct ExtendedError<'a> {
     pub origin: u8,
     /// Type and code of the ICMP message that brought it.
     pub kind: u8,
-    /// See `kind`.
     pub code: u8,
     /// What else its origin tells.
     pub info: u32,
@@ -25,7 +24,6 @@ pub struct ExtendedError<'a> {
     address: &'a [u8],
 }
 
-/// Its bytes.
 const ERROR_BYTES: usize = 16;
 
 impl<'a> ExtendedError<'a> {
@@ -73,7 +71,6 @@ pub struct QueuedError {
     pub origin: u8,
     /// Type and code of the ICMP message that brought it.
     pub kind: u8,
-    /// See `kind`.
     pub code: u8,
     /// Who sent that message.
     pub offender: Option<IpAddr>,

@@ -99,7 +99,6 @@ impl Flight {
         self.waiting += 1;
     }
 
-    /// An answer came.
     pub fn answered(&mut self, sequence: u64) -> Match {
         if sequence >= self.next {
             return Match::Unknown;

@@ -37,19 +37,16 @@ use crate::{
 pub enum Way {
     /// To a host; the port is not used by ICMP.
     Host {
-        /// As it was named.
         name: String,
         /// Its address, with the port of UDP or TCP.
         at: SocketAddr,
     },
-    /// Frames.
     Frames(FrameWay),
 }
 
 /// One measurement.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// What is measured.
     pub kind: Kind,
     /// Where probes go.
     pub way: Way,
@@ -68,17 +65,12 @@ pub struct Request {
 /// A report with what it does not hold.
 #[derive(Debug)]
 pub struct Measured {
-    /// The report.
     pub report: Report,
-    /// Everything that was found.
     pub outcome: Outcome,
 }
 
 impl Request {
     /// Checks the size.
-    ///
-    /// # Errors
-    /// The payload cannot hold what a probe is known by, or is longer than a packet.
     pub fn check_size(&self) -> anyhow::Result<()> {
         let bytes = self.payload_bytes;
         let (least, most) = match self.kind {
@@ -95,10 +87,6 @@ impl Request {
         Ok(())
     }
 
-    /// Opens the probe.
-    ///
-    /// # Errors
-    /// See the kinds' own errors; the message names the target.
     pub fn open(&self) -> anyhow::Result<Box<dyn Probe>> {
         let run = run_number()?;
         let message = Message::new(run, self.payload_bytes);
@@ -252,9 +240,6 @@ fn with_live_line<T>(progress: &Progress, show: bool, run: impl FnOnce() -> T) -
 }
 
 /// Puts the calling thread on a processor.
-///
-/// # Errors
-/// It is none of those that this process may use.
 pub fn pin(cpu: usize) -> anyhow::Result<()> {
     let allowed = sched_getaffinity(None).context("reading this thread's processors")?;
     ensure!(
@@ -274,9 +259,6 @@ pub fn last_cpu() -> anyhow::Result<usize> {
 }
 
 /// Lets nothing but the kernel and real-time threads stand before the calling thread, and keeps its memory.
-///
-/// # Errors
-/// The user may not.
 pub fn be_real_time() -> anyhow::Result<()> {
     sys::lock_memory().context(
         "--rt: locking memory needs CAP_IPC_LOCK or a larger `ulimit -l`; run this as root",

@@ -183,14 +183,9 @@ impl Results {
                 card.within_ns
             );
         }
-        let mut table = Table::new([
-            "clock",
-            "ns for each read",
-            "least",
-            "most",
-            "smallest step ns",
-            "longest gap µs",
-        ]);
+        let mut table = Table::new(
+            "clock | ns for each read | least | most | smallest step ns | longest gap µs",
+        );
         for row in &self.clocks {
             let ns = |ns: f64| format!("{ns:.1}");
             table.row([

@@ -77,7 +77,6 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// For people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Echo => "echo",
@@ -94,9 +93,7 @@ impl Answer {
 pub enum Arrival {
     /// An answer to a probe; to which one is unknown where a router quoted too little of it.
     Answer {
-        /// The probe.
         sequence: Option<u64>,
-        /// What answered.
         answer: Answer,
         /// Who did, where it was not the target.
         from: Option<IpAddr>,
@@ -131,7 +128,6 @@ impl From<Check> for Arrival {
 /// How long `receive` waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all.
     Not,
     /// In the receiving call itself, for [`BLOCK`] at most: one call for each answer.
     Blocked,

@@ -82,7 +82,6 @@ pub struct Sending {
 }
 
 impl Sending {
-    /// As planned.
     pub fn of(plan: &Plan) -> Self {
         let (name, in_flight, is_burst, rate_per_s) = match plan.pacing {
             Pacing::Closed {
@@ -105,9 +104,7 @@ impl Sending {
 /// Whom a measurement asked, and by what.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// What was measured.
     pub kind: Kind,
-    /// Whom.
     pub target: String,
     /// See [`Report::address`].
     pub address: Option<IpAddr>,

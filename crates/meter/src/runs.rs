@@ -88,9 +88,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 /// What rounds or runs of one kind came to, times in microseconds.
 pub(crate) struct Row<'n> {
-    /// Of what.
     pub name: &'n str,
-    /// How many.
     pub rounds: usize,
     /// Probes sent in all.
     pub sent: u64,
@@ -106,17 +104,9 @@ pub(crate) struct Row<'n> {
 
 /// One row for each; `rounds` is what is counted.
 pub(crate) fn summary_table<'n>(rounds: &str, rows: impl Iterator<Item = Row<'n>>) -> Table {
-    let mut table = Table::new([
-        &*format!("µs, median of {rounds}"),
-        rounds,
-        "sent",
-        "lost",
-        "mean",
-        "p50",
-        "p99",
-        "p50 least",
-        "p50 most",
-    ]);
+    let mut table = Table::new(&format!(
+        "µs, median of {rounds} | {rounds} | sent | lost | mean | p50 | p99 | p50 least | p50 most"
+    ));
     let us = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{us:.2}"));
     for row in rows {
         let p50 = |at: usize| us(row.p50.map(|found| found[at]));

@@ -14,9 +14,6 @@ use crate::report::{Report, VERSION};
 const FILE_MAX_BYTES: u64 = 256 << 20;
 
 /// Adds a report to a file, which is made where there is none.
-///
-/// # Errors
-/// The file cannot be written.
 pub fn append(file: &Path, report: &Report) -> anyhow::Result<()> {
     let mut line = serde_json::to_string(report).context("composing JSON")?;
     line.push('\n');
@@ -27,9 +24,6 @@ pub fn append(file: &Path, report: &Report) -> anyhow::Result<()> {
 }
 
 /// The reports of a file.
-///
-/// # Errors
-/// It cannot be read, or a line is no report of this version.
 pub fn read(file: &Path) -> anyhow::Result<Vec<Report>> {
     let name = file.display();
     let open = File::open(file).with_context(|| format!("reading {name}"))?;

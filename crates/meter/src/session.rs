@@ -57,7 +57,6 @@ pub struct Plan {
     pub spin: bool,
 }
 
-/// One round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// The probe; those of the warm-up are numbered too.

@@ -8,9 +8,11 @@ use std::{
     io,
     mem::{self, MaybeUninit},
     net::{IpAddr, SocketAddr},
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     time::Duration,
 };
+
+use socket2::{SockRef, Socket};
 
 /// A socket; closed on exec.
 pub fn socket(
@@ -18,14 +20,10 @@ pub fn socket(
     kind: libc::c_int,
     protocol: libc::c_int,
 ) -> io::Result<OwnedFd> {
-    // SAFETY: socket(2) takes no pointer.
-    let descriptor = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
-    check(descriptor)?;
-    // SAFETY: the call above made this descriptor, and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    let (domain, kind) = (family.into(), (kind | libc::SOCK_CLOEXEC).into());
+    Ok(Socket::new_raw(domain, kind, Some(protocol.into()))?.into())
 }
 
-/// The family of an address.
 pub fn family(address: IpAddr) -> libc::c_int {
     match address {
         IpAddr::V4(_) => libc::AF_INET,
@@ -35,47 +33,17 @@ pub fn family(address: IpAddr) -> libc::c_int {
 
 /// Connects; a socket that does not block says EINPROGRESS.
 pub fn connect(socket: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
-    let (address, length) = encode(to);
-    // SAFETY: the address is readable for the given length and outlives the call.
-    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) })
+    SockRef::from(&socket).connect(&to.into())
 }
 
 /// Gives a socket its address.
 pub fn bind(socket: BorrowedFd<'_>, at: SocketAddr) -> io::Result<()> {
-    let (address, length) = encode(at);
-    // SAFETY: the address is readable for the given length and outlives the call.
-    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) })
+    SockRef::from(&socket).bind(&at.into())
 }
 
 /// Lets a socket be connected to.
 pub fn listen(socket: BorrowedFd<'_>, backlog: libc::c_int) -> io::Result<()> {
-    // SAFETY: no pointer is passed.
-    check(unsafe { libc::listen(socket.as_raw_fd(), backlog) })
-}
-
-fn encode(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
-    // SAFETY: all zeros is a value of each of these structures.
-    let mut storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
-    let length = match address {
-        SocketAddr::V4(address) => {
-            // SAFETY: a sockaddr_storage is as large and aligned as any socket address, and nothing else refers to it.
-            let v4 = unsafe { &mut *(&raw mut storage).cast::<libc::sockaddr_in>() };
-            v4.sin_family = short(libc::AF_INET);
-            v4.sin_port = address.port().to_be();
-            v4.sin_addr.s_addr = address.ip().to_bits().to_be();
-            size_of::<libc::sockaddr_in>()
-        }
-        SocketAddr::V6(address) => {
-            // SAFETY: as above.
-            let v6 = unsafe { &mut *(&raw mut storage).cast::<libc::sockaddr_in6>() };
-            v6.sin6_family = short(libc::AF_INET6);
-            v6.sin6_port = address.port().to_be();
-            v6.sin6_addr.s6_addr = address.ip().octets();
-            v6.sin6_scope_id = address.scope_id();
-            size_of::<libc::sockaddr_in6>()
-        }
-    };
-    (storage, length_of(length))
+    SockRef::from(&socket).listen(backlog)
 }
 
 /// Receives with flags of recv(2).
@@ -94,17 +62,7 @@ pub fn recv(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: libc::c_int) -> io
 
 /// Sends with flags of send(2); a connection that has ended is an error and no signal.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], flags: libc::c_int) -> io::Result<usize> {
-    let flags = flags | libc::MSG_NOSIGNAL;
-    // SAFETY: the bytes are readable for their length.
-    let count = unsafe {
-        libc::send(
-            socket.as_raw_fd(),
-            bytes.as_ptr().cast(),
-            bytes.len(),
-            flags,
-        )
-    };
-    usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    SockRef::from(&socket).send_with_flags(bytes, flags | libc::MSG_NOSIGNAL)
 }
 
 /// Waits for events of poll(2) on up to so many sockets, for a time at most; which ones have any.
@@ -144,20 +102,12 @@ pub fn set(
 
 /// How long recv(2) waits.
 pub fn set_receive_timeout(socket: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
-    let time = libc::timeval {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_usec: i64::from(time.subsec_micros()),
-    };
-    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time)
+    SockRef::from(&socket).set_read_timeout(Some(time))
 }
 
 /// Makes closing a connection a reset, so that nothing of it stays behind, see socket(7) on SO_LINGER.
 pub fn reset_on_close(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let linger = libc::linger {
-        l_onoff: 1,
-        l_linger: 0,
-    };
-    set_option(socket, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
+    SockRef::from(&socket).set_linger(Some(Duration::ZERO))
 }
 
 /// Passes these types of ICMPv6 alone to a raw socket, RFC 3542 §3.2.
@@ -183,20 +133,8 @@ fn set_option<T>(
 
 /// The error that a socket holds, SO_ERROR of socket(7); 0 where it holds none.
 pub fn pending_error(socket: BorrowedFd<'_>) -> io::Result<i32> {
-    let mut error: libc::c_int = 0;
-    let mut length = length_of(size_of::<libc::c_int>());
-    let (level, name) = (libc::SOL_SOCKET, libc::SO_ERROR);
-    // SAFETY: value and length are writable and of the size told.
-    check(unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw mut error).cast(),
-            &raw mut length,
-        )
-    })?;
-    Ok(error)
+    let error = SockRef::from(&socket).take_error()?;
+    Ok(error.and_then(|error| error.raw_os_error()).unwrap_or(0))
 }
 
 /// A control message of cmsg(3).
@@ -204,7 +142,6 @@ pub fn pending_error(socket: BorrowedFd<'_>) -> io::Result<i32> {
 pub struct ControlMessage<'a> {
     /// Its level and type.
     pub of: (libc::c_int, libc::c_int),
-    /// Its bytes.
     pub data: &'a [u8],
 }
 

@@ -12,16 +12,11 @@ pub enum Family {
     /// The first address there is.
     #[default]
     Any,
-    /// IPv4.
     V4,
-    /// IPv6.
     V6,
 }
 
 /// A port of a host, at its address of that family; a link-local address of IPv6 keeps its zone (`fe80::1%eth0`, RFC 4007).
-///
-/// # Errors
-/// The name stands for none.
 pub fn resolve(name: &str, port: u16, family: Family) -> anyhow::Result<SocketAddr> {
     let name = name.trim_start_matches('[').trim_end_matches(']');
     let mut found = (name, port)
@@ -38,9 +33,6 @@ pub fn resolve(name: &str, port: u16, family: Family) -> anyhow::Result<SocketAd
 }
 
 /// A port by its interface's name.
-///
-/// # Errors
-/// There is no such interface, or it has no Ethernet frames.
 pub fn port(interface: &str) -> anyhow::Result<Port> {
     let found = netlink::interface::read(interface)
         .with_context(|| format!("--nic: no interface {interface:?}; ip link lists them"))?;
@@ -55,9 +47,6 @@ pub fn port(interface: &str) -> anyhow::Result<Port> {
 }
 
 /// An Ethernet address as `02:00:00:00:00:01`.
-///
-/// # Errors
-/// It is none.
 pub fn hardware_address(text: &str) -> anyhow::Result<[u8; 6]> {
     let octets: Vec<&str> = text.split(':').collect();
     let parsed: Result<Vec<u8>, _> = octets

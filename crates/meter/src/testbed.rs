@@ -68,7 +68,6 @@ impl Mode {
         }
     }
 
-    /// The driver for frames.
     pub fn frame_driver(self) -> Option<FrameDriver> {
         match self {
             Self::Kernel | Self::Engine | Self::Inline => None,

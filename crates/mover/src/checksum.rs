@@ -30,7 +30,6 @@ pub struct BlockPosition {
     pub is_only: bool,
 }
 
-/// Hashes one block.
 pub enum BlockHasher {
     /// See [`Algorithm::Blake3`].
     Blake3(Box<blake3::Hasher>, bool),

@@ -26,7 +26,6 @@ const GATHERED_BYTES: usize = 1 << 20;
 /// goes on. The system raises it by itself only as fast as bytes are taken.
 const WINDOW_BYTES: usize = 8 << 20;
 
-/// See the module.
 #[derive(Debug)]
 pub struct Connection {
     socket: TcpStream,

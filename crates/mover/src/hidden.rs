@@ -30,7 +30,6 @@ pub enum Refusal {
     Foreign,
     /// Another transfer has had it for as long as was waited.
     Busy,
-    /// The system's answer.
     System(Errno),
 }
 

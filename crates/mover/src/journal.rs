@@ -27,11 +27,9 @@ pub struct Identity {
     pub modified: (i64, u32),
     /// How blocks are hashed.
     pub algorithm: Algorithm,
-    /// Bytes of a block.
     pub block_bytes: u32,
 }
 
-/// An open journal.
 #[derive(Debug)]
 pub struct Journal {
     file: File,

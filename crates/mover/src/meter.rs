@@ -19,7 +19,6 @@ pub enum Stage {
     Network,
 }
 
-/// Measures one thread.
 #[derive(Debug)]
 pub struct Clock {
     begun: Instant,
@@ -153,7 +152,6 @@ impl Totals {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "shares for people")]
 fn shares(times: &StageTimes) -> Shares {
     let total = times.total_us.max(1) as f64;
     Shares {

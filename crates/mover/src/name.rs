@@ -46,7 +46,6 @@ impl Name {
             .map(OsStr::from_bytes)
     }
 
-    /// For messages to people.
     pub fn path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.0))
     }

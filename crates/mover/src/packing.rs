@@ -21,7 +21,6 @@ const INPUT_BYTES: usize = 64 * 1024;
 /// A frame has to save this part of the plain bytes.
 const SAVED_PART: usize = 16;
 
-/// Makes frames.
 pub struct Packer {
     compressor: Compressor<'static>,
     frame: Vec<u8>,

@@ -58,11 +58,9 @@ const BEHIND_BYTES: u64 = 32 << 20;
 pub struct Piece {
     /// Of which file.
     pub sink: Arc<Sink>,
-    /// Of which block.
     pub block: u64,
     /// Where in the file.
     pub offset: u64,
-    /// Its bytes.
     pub len: usize,
 }
 
@@ -135,7 +133,6 @@ impl Writer {
         }
     }
 
-    /// The part is there.
     pub fn keep(&mut self, part: Range<usize>) {
         if let (Some(slot), Some((direct, _))) = (self.filling, &mut self.direct) {
             direct.fill(slot, part.start, &self.buffer.bytes()[..part.len()]);

@@ -355,7 +355,6 @@ impl Memory {
         Ok(Self { start, len })
     }
 
-    /// The bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the mapping is that long, initialised, and borrowed through `self` alone. Callers keep a part
         // that a direct write reads from out of others' hands: see `DirectWriter`.

@@ -26,7 +26,6 @@ const CHECKED_BLOCKS: usize = 64;
 /// Bytes of them that are read at a time.
 const CHECKED_BYTES: usize = 256 * 1024;
 
-/// The target folder.
 #[derive(Debug)]
 pub struct Target {
     root: OwnedFd,
@@ -69,7 +68,6 @@ impl Target {
         move |errno| Error::file(what, path)(errno.into())
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

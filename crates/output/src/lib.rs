@@ -111,10 +111,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table with these headings.
-    pub fn new<const N: usize>(headings: [&str; N]) -> Self {
+    /// An empty table with these headings, which ` | ` parts.
+    pub fn new(headings: &str) -> Self {
         Self {
-            rows: vec![headings.map(str::to_owned).to_vec()],
+            rows: vec![headings.split(" | ").map(str::to_owned).collect()],
         }
     }
 
@@ -158,14 +158,31 @@ impl Table {
     }
 }
 
+/// The cells of a table in text, a line for each row with `|` between cells; missing ones are empty. The first keeps its
+/// indentation.
+pub fn columns<const N: usize>(table: &'static str) -> impl Iterator<Item = [&'static str; N]> {
+    table.trim_matches('\n').lines().map(|line| {
+        let mut cells = line.split('|');
+        let first = cells.next().unwrap_or_default().trim_end();
+        let mut rest = std::iter::once(first).chain(cells.map(str::trim));
+        std::array::from_fn(|_| rest.next().unwrap_or_default())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(["what", "rate"]);
+        let mut table = Table::new("what | rate");
         table.row(["a long name".to_owned(), "9".to_owned()]);
         assert_eq!(table.render(), "what         rate\na long name     9\n");
+    }
+
+    #[test]
+    fn cells_of_a_text_are_trimmed_but_for_the_indentation_of_the_first() {
+        let cells: Vec<[&str; 3]> = columns("\na | b  | c\n  d | e\n").collect();
+        assert_eq!(cells, [["a", "b", "c"], ["  d", "e", ""]]);
     }
 }

@@ -49,7 +49,6 @@ pub struct Arguments {
     only_calls: bool,
 }
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut preset = of_the_calls(arguments.batches)?;
     if !arguments.only_calls {

@@ -55,7 +55,6 @@ const BETWEEN: u32 = 64;
 /// Fewer samples than this in a run say nothing.
 const LEAST: u64 = 100;
 
-/// One layer.
 #[derive(Debug, Serialize)]
 struct Row {
     layer: Layer,
@@ -246,19 +245,7 @@ fn report(results: &Results) -> Document {
             share(row, &|row| row.paper_receive_us),
         ]
     };
-    let headings = [
-        "layer",
-        "send ns",
-        "spread",
-        "share",
-        "paper µs",
-        "share",
-        "receive ns",
-        "spread",
-        "share",
-        "paper µs",
-        "share",
-    ];
+    let headings = "layer | send ns | spread | share | paper µs | share | receive ns | spread | share | paper µs | share".split(" | ");
     d.table(headings, results.layers.iter().map(cells).collect());
     d.text(
         "The paper gives a system call and the driver once; they stand in both columns. A copy, a lock or an allocation \

@@ -36,7 +36,7 @@ fn tell(title: &str, found: &[Measured], paper: &str, json: bool) -> anyhow::Res
         let runs = one.ns.samples.len().to_string();
         vec![one.name.clone(), median, least, most, runs, one.how.clone()]
     });
-    let headings = ["component", "median ns", "least", "most", "runs", "how"];
+    let headings = "component | median ns | least | most | runs | how".split(" | ");
     document.table(headings, rows.collect());
     document.text(paper);
     output::print(&document.to_text())

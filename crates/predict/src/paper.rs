@@ -68,7 +68,6 @@ struct Result<'a> {
     misses: &'a [Miss],
 }
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let every = Name::value_variants().iter().map(|name| name.figure());
     let every: Vec<Figure> = every.collect();

@@ -196,13 +196,8 @@ fn show(arguments: &Show) -> anyhow::Result<()> {
             ];
             values.map(ns).to_vec()
         });
-        let headings = [
-            "bytes",
-            "one way ns, least",
-            "most",
-            "round trip ns, least",
-            "most",
-        ];
+        let headings =
+            "bytes | one way ns, least | most | round trip ns, least | most".split(" | ");
         document.table(headings, rows.collect());
     }
     output::print(&document.to_text())

@@ -56,7 +56,6 @@ const RECORDING: Duration = Duration::from_secs(30);
 /// Shorter than this, nothing is learnt; longer, nobody waits.
 const RECORDING_S: std::ops::RangeInclusive<f64> = 0.5..=86_400.0;
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.verify {
         return crate::verify::execute(arguments.json);

@@ -88,7 +88,6 @@ struct Whole<'a> {
     warnings: Vec<String>,
 }
 
-/// Runs `shunt sim run`.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut settings = arguments.set.clone();
     settings.extend(arguments.seed.map(|seed| format!("runs.seed={seed}")));
@@ -183,7 +182,6 @@ struct Explained<'a> {
     scenario: &'a Scenario,
 }
 
-/// Runs `shunt sim explain`.
 pub fn explain(arguments: &Explain) -> anyhow::Result<ExitCode> {
     let scenario = scenario(&arguments.file, &arguments.set)?;
     output::print_result(

@@ -131,7 +131,6 @@ fn hash(scenario: &Scenario) -> anyhow::Result<String> {
     Ok(digits.collect())
 }
 
-/// Runs `shunt sim sweep`.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let base = scenario(&arguments.file, &arguments.set)?;
     let interrupt = Interrupt::catch()?;
@@ -360,7 +359,6 @@ fn present(
     Ok(())
 }
 
-/// Runs `shunt sim merge`.
 pub fn merge(arguments: &Merge) -> anyhow::Result<ExitCode> {
     let mut lines: BTreeMap<String, String> = BTreeMap::new();
     for file in &arguments.files {

@@ -18,7 +18,6 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let statements = statements();
     if arguments.json {
@@ -35,7 +34,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 if s.holds() { "holds" } else { "FAILS" }.to_owned(),
             ]
         });
-        let headings = ["statement", "theory", "simulated", "apart", "allowed", ""];
+        let headings = "statement | theory | simulated | apart | allowed | ".split(" | ");
         document.table(headings, rows.collect());
         output::print(&document.to_text())?;
     }

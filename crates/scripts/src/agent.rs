@@ -25,7 +25,6 @@ use std::{
 use rustix::fd::OwnedFd;
 
 /// The byte at this position of each stream, both ways: a period that divides no usual size.
-#[must_use]
 pub fn pattern(position: u64) -> u8 {
     u8::try_from(position % 251).expect("invariant: a remainder of 251")
 }
@@ -42,7 +41,6 @@ pub struct Addresses {
 }
 
 /// Port of the peer on its `flow`-th connection.
-#[must_use]
 pub fn peer_port(flow: u16) -> u16 {
     20_000 + flow
 }
@@ -62,7 +60,6 @@ struct Agent {
     answers: Mutex<UnixStream>,
 }
 
-/// One command.
 struct Command {
     id: String,
     makes: Option<String>,

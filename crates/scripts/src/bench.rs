@@ -55,9 +55,6 @@ pub struct Tools {
 
 impl Tools {
     /// Asks `shunt` what it can do.
-    ///
-    /// # Errors
-    /// Where it cannot be started.
     pub fn new(agent: PathBuf, shunt: Option<PathBuf>) -> anyhow::Result<Self> {
         let mut tools = Self {
             agent,
@@ -144,9 +141,6 @@ fn host_address(side: Side, family: Family) -> IpAddr {
 
 impl Bench {
     /// Builds one.
-    ///
-    /// # Errors
-    /// Where namespaces, the packet socket or the engine cannot be had; the reason says which.
     pub fn build(setting: Setting, tools: &Tools) -> anyhow::Result<Self> {
         let cidr = |a, b| Cidr {
             address: Ipv4Addr::new(10, 77, a, b),
@@ -204,15 +198,11 @@ impl Bench {
     }
 
     /// What it was built for.
-    #[must_use]
     pub fn setting(&self) -> &Setting {
         &self.setting
     }
 
     /// Starts an agent on the stack under test, for the next script.
-    ///
-    /// # Errors
-    /// Where it cannot be started.
     pub fn next_run(&mut self, family: Family) -> anyhow::Result<Run<'_>> {
         self.runs += 1;
         let [high, low] = self.runs.to_be_bytes();
@@ -248,9 +238,6 @@ impl Bench {
     }
 
     /// Sets a sysctl of the host's network namespace; returns what it was before.
-    ///
-    /// # Errors
-    /// The name of the errno.
     pub fn set_sysctl(&mut self, name: &str, value: &str) -> anyhow::Result<String> {
         set_sysctl(&mut self.steward, name, value)
     }
@@ -266,7 +253,6 @@ impl Bench {
     }
 
     /// Whether it has served nearly as many scripts as it has addresses for.
-    #[must_use]
     pub fn is_worn(&self) -> bool {
         self.runs > 20_000
     }
@@ -286,24 +272,17 @@ pub struct Run<'b> {
 
 impl Run<'_> {
     /// Sends a frame to the host.
-    ///
-    /// # Errors
-    /// What the packet socket says.
     pub fn inject(&self, frame: &[u8]) -> anyhow::Result<()> {
         rustix::net::send(self.socket, frame, SendFlags::empty()).context("sending a frame")?;
         Ok(())
     }
 
     /// The next frame of the host, with its time in ns since the epoch.
-    ///
-    /// # Errors
-    /// What the packet socket says.
     pub fn capture(&self, buffer: &mut [u8]) -> anyhow::Result<Option<(usize, i64)>> {
         sys::receive(self.socket, buffer).context("receiving a frame")
     }
 
     /// What becomes readable when the host has sent something.
-    #[must_use]
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket
     }
@@ -392,9 +371,6 @@ fn packet_socket(peer: &Host, tools: &Tools) -> anyhow::Result<OwnedFd> {
 }
 
 /// On the peer's host: opens the packet socket and sends it through `channel`.
-///
-/// # Errors
-/// Where it cannot be opened: CAP_NET_RAW is missing.
 pub fn hand_over_packet_socket(channel: BorrowedFd<'_>) -> anyhow::Result<()> {
     let socket = sys::packet_socket(INTERFACE).context("opening a packet socket")?;
     let descriptors = [socket.as_fd()];

@@ -81,7 +81,6 @@ pub fn faults(
 }
 
 /// The two bits of an ECN code point.
-#[must_use]
 pub fn code_point(ecn: Ecn) -> u8 {
     match ecn {
         Ecn::Not => 0,
@@ -230,7 +229,6 @@ fn describe_option(option: &TcpOption, flow: &Flow) -> String {
 }
 
 /// A segment of the host as a script would write it.
-#[must_use]
 pub fn describe(got: &Received, tcp: &Tcp, flow: Option<(u16, &Flow)>) -> String {
     let unknown = Flow::new(0, 0, 0);
     let (number, flow) = flow.unwrap_or((0, &unknown));

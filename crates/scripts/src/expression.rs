@@ -32,7 +32,6 @@ pub struct Values {
 
 impl Values {
     /// Nothing is remembered yet.
-    #[must_use]
     pub fn new(mss: i64) -> Self {
         Self {
             mss,
@@ -46,7 +45,6 @@ impl Values {
     }
 
     /// A remembered value.
-    #[must_use]
     pub fn value(&self, name: &str) -> Option<i64> {
         self.names.get(name).copied()
     }
@@ -92,7 +90,6 @@ impl Expression {
     }
 
     /// The difference of two expressions.
-    #[must_use]
     pub fn minus(mut self, other: &Self) -> Self {
         self.terms.extend(other.terms.iter().map(|term| Term {
             negative: !term.negative,

@@ -58,7 +58,6 @@ fn given(wanted: Option<&Match>, usual: i64, values: &Values) -> Result<i64, Str
 
 impl Flow {
     /// A connection that does not exist yet.
-    #[must_use]
     pub fn new(number: u16, host_port: u16, peer_isn: u32) -> Self {
         Self {
             peer_port: peer_port(number),
@@ -78,13 +77,11 @@ impl Flow {
     }
 
     /// A relative sequence number of the peer as on the wire.
-    #[must_use]
     pub fn peer_number(&self, relative: i64) -> u32 {
         wire(self.peer_isn, relative)
     }
 
     /// The same for the host's.
-    #[must_use]
     pub fn host_number(&self, relative: i64) -> u32 {
         wire(self.host_isn.unwrap_or(0), relative)
     }
@@ -276,7 +273,6 @@ impl Flow {
     }
 
     /// The cookie that was seen last.
-    #[must_use]
     pub fn cookie(&self) -> &[u8] {
         &self.cookie
     }
@@ -287,7 +283,6 @@ impl Flow {
     }
 
     /// The header of the host's segment that begins with this number, for ICMP's quotation.
-    #[must_use]
     pub fn quotation(&self, relative: i64) -> Tcp {
         let seq = self.host_number(relative);
         let sent = self.sent.iter().rev().find(|(number, _)| *number == seq);
@@ -306,7 +301,6 @@ impl Flow {
     }
 
     /// A reset that the host believes, so that nothing of this connection outlives its script.
-    #[must_use]
     pub fn farewell(&self) -> Tcp {
         Tcp {
             source_port: self.peer_port,
@@ -328,7 +322,6 @@ fn wire(base: u32, relative: i64) -> u32 {
 }
 
 /// The distance of a number on the wire from a base, as a script writes it: just before the base it is negative.
-#[must_use]
 pub fn relative(base: u32, number: u32) -> i64 {
     i64::from(number.wrapping_sub(base).cast_signed())
 }

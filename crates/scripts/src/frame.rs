@@ -55,14 +55,12 @@ pub mod flags {
     ];
 
     /// The bit of that name.
-    #[must_use]
     pub fn by_name(name: &str) -> Option<u8> {
         let found = NAMES.iter().find(|(known, _)| *known == name);
         found.map(|(_, bit)| *bit)
     }
 
     /// `SYN+ACK` and its like.
-    #[must_use]
     pub fn names(bits: u8) -> String {
         let set: Vec<&str> = NAMES
             .iter()
@@ -133,7 +131,6 @@ pub struct IpFields {
 }
 
 /// Takes a frame apart. What is malformed is [`Content::Other`].
-#[must_use]
 pub fn parse(frame: &[u8]) -> Received {
     let Some((header, rest)) = frame.split_first_chunk::<ETHERNET_LEN>() else {
         return Received::OTHER;

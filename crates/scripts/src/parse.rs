@@ -264,7 +264,6 @@ fn span(text: &str) -> Result<Span, String> {
 }
 
 /// How late an event without a time may be seen.
-#[must_use]
 pub fn at_once() -> Span {
     Span {
         nominal: Duration::ZERO,

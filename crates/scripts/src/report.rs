@@ -58,7 +58,6 @@ pub struct Counts {
 
 impl Counts {
     /// Counts outcomes.
-    #[must_use]
     pub fn of<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> Self {
         let mut counts = Self::default();
         for outcome in outcomes {
@@ -77,7 +76,6 @@ impl Counts {
     }
 
     /// One line.
-    #[must_use]
     pub fn line(&self) -> String {
         let mut line = format!("{} passed, {} failed", self.passed, self.failed);
         for (count, what) in [
@@ -96,7 +94,6 @@ impl Counts {
 
 impl Outcome {
     /// One line for a run.
-    #[must_use]
     pub fn line(&self) -> String {
         let (word, more) = match &self.verdict {
             Verdict::Passed => ("ok", String::new()),
@@ -120,7 +117,6 @@ impl Outcome {
     }
 
     /// The story of a run that failed: what happened, then expected against got.
-    #[must_use]
     pub fn story(&self) -> Option<String> {
         let (Verdict::Failed(failure) | Verdict::Open(_, failure)) = &self.verdict else {
             return None;
@@ -161,7 +157,6 @@ impl Outcome {
 }
 
 /// Everything, as JSON.
-#[must_use]
 pub fn json(outcomes: &[Outcome]) -> Value {
     let counts = Counts::of(outcomes);
     json!({

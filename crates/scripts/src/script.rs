@@ -51,7 +51,6 @@ pub struct Scope {
 
 impl Scope {
     /// Whether it covers this run.
-    #[must_use]
     pub fn covers(self, side: Side, family: Family) -> bool {
         self.side.is_none_or(|one| one == side) && self.family.is_none_or(|one| one == family)
     }

@@ -304,13 +304,11 @@ fn on_bench(job: &Job<'_>, bench: &mut Bench) -> Result<(), Box<Failure>> {
 }
 
 /// How many scripts may run at once by default: they wait, but each also has processes to start.
-#[must_use]
 pub fn usual_workers() -> usize {
     std::thread::available_parallelism().map_or(8, |count| count.get() * 5)
 }
 
 /// Sum of the times of all runs: what they would have taken one after the other.
-#[must_use]
 pub fn total(outcomes: &[Outcome]) -> Duration {
     outcomes.iter().map(|outcome| outcome.took).sum()
 }

@@ -7,6 +7,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+pub mod scenario;
+
 pub mod event;
 pub mod flow;
 pub mod formula;
@@ -18,7 +21,6 @@ pub mod plan;
 pub mod report;
 pub mod rng;
 pub mod rss;
-pub mod scenario;
 pub mod statistics;
 pub mod theory;
 pub mod time;

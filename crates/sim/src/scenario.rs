@@ -3,9 +3,11 @@
 //!
 //! The defaults are the `nic-net` paper's machine: every extension is off.
 
+#[macro_use]
+pub(crate) mod check;
+
 mod axis;
 mod bus;
-mod check;
 mod cost;
 mod host;
 mod network;
@@ -23,7 +25,7 @@ pub use cost::Cost;
 pub use host::{Host, Placement, Wake};
 pub use network::{Loss, Network, Repeat, Transmission};
 pub use nic::{Dispatch, Distribution, Interrupts, Mode, Nic};
-pub use parse::{ScenarioError, parse, with_settings};
+pub use parse::{FileError, parse, with_settings};
 pub(crate) use parse::{line_of, place};
 pub use runs::Runs;
 pub use stack::{BottomHalf, Kind, Profile, Receive, Stack};

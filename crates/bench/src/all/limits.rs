@@ -101,25 +101,14 @@ impl Limits {
 
 fn frames_us() -> anyhow::Result<f64> {
     let own = std::env::current_exe().context("finding this binary")?;
-    let words = [
-        "ping",
-        "--raw",
-        "--spin",
-        "--count",
-        "20000",
-        "--warm-up",
-        "1000",
-        "--json",
-    ];
+    let words = "ping --raw --spin --count 20000 --warm-up 1000 --json";
     let ended = Command::new(own)
-        .args(words)
+        .args(words.split(' '))
         .output()
         .context("starting shunt ping --raw")?;
     let said = || String::from_utf8_lossy(&ended.stderr).trim().to_owned();
     let ping: Ping = serde_json::from_slice(&ended.stdout).with_context(said)?;
-    let percentiles = ping.round_trip.context("no frame came back")?.percentiles;
-    let median = percentiles.iter().find(|one| one.percent == 50.0);
-    Ok(median.context("no median")?.us)
+    ping.round_trip.context("no frame came back")?.median_us()
 }
 
 fn copy_gbit_per_s() -> f64 {

@@ -44,96 +44,70 @@ pub enum Part {
 impl Part {
     /// Its heading.
     pub fn title(self) -> &'static str {
-        match self {
-            Self::Latency => "Round trips of 64 bytes",
-            Self::Bulk => "One stream",
-            Self::Rate => "Small requests",
-            Self::Connect => "Short connections",
-            Self::Calls => "Single calls",
-            Self::Cpu => "Processor time",
-            Self::Response => "Response time over clients and other load",
-            Self::Left => "What is left to other programs",
-            Self::Notify => "When a sleeping program is told",
-            Self::Matrix => "Features of the device",
-            Self::Driver => "Frames without a stack",
-            Self::Trading => "Quotes in, orders out",
-            Self::Overload => "More than a server can do",
-            Self::Mover => "Large files",
-            Self::Stages => "Where each microsecond goes",
-        }
+        self.known().0
+    }
+
+    /// Its share of the time that the page may take, in seconds of two processors: start of its programs included, by their number.
+    pub fn share_s(self) -> u32 {
+        self.known().1
     }
 
     /// Which rows are measured, all where none is named; a measurement that is not of rows has none. The part's own command measures
     /// every row.
     pub fn rows(self) -> &'static [&'static str] {
+        self.known().2
+    }
+
+    fn known(self) -> (&'static str, u32, &'static [&'static str]) {
+        let latency = &[
+            "inline both ends (af_packet)",
+            "sockperf inline, kernel sleeping, idle latency untouched",
+            "same host, both inline, loopback spinning",
+        ];
+        let bulk = &[
+            "shunt to kernel over veth",
+            "kernel to shunt",
+            "shunt to shunt over veth",
+            "same host, both inline, against loopback",
+        ];
+        let rate = &[
+            "64-byte messages",
+            "redis get, 50 connections, same host, both inline",
+        ];
+        let connect = &[
+            "connect, accept, close",
+            "socket create + close, never connected",
+            "1 request per connection",
+            "10 requests per connection",
+        ];
+        let response = &[
+            "response, 1 client",
+            "response, 9 clients",
+            "response beside other load, 9 clients",
+        ];
+        let response_title = "Response time over clients and other load";
         match self {
-            Self::Latency => &[
-                "inline both ends (af_packet)",
-                "sockperf inline, kernel sleeping, idle latency untouched",
-                "same host, both inline, loopback spinning",
-            ],
-            Self::Bulk => &[
-                "shunt to kernel over veth",
-                "kernel to shunt",
-                "shunt to shunt over veth",
-                "same host, both inline, against loopback",
-            ],
-            Self::Rate => &[
-                "64-byte messages",
-                "redis get, 50 connections, same host, both inline",
-            ],
-            Self::Connect => &[
-                "connect, accept, close",
-                "socket create + close, never connected",
-                "1 request per connection",
-                "10 requests per connection",
-            ],
-            Self::Cpu => &["idle engine with"],
-            Self::Response => &[
-                "response, 1 client",
-                "response, 9 clients",
-                "response beside other load, 9 clients",
-            ],
-            Self::Left => &["16,000 requests/s"],
-            Self::Calls | Self::Notify | Self::Matrix | Self::Driver | Self::Trading => &[],
-            Self::Overload | Self::Mover | Self::Stages => &[],
+            Self::Latency => ("Round trips of 64 bytes", 48, latency),
+            Self::Bulk => ("One stream", 48, bulk),
+            Self::Rate => ("Small requests", 32, rate),
+            Self::Connect => ("Short connections", 56, connect),
+            Self::Calls => ("Single calls", 60, &[]),
+            Self::Cpu => ("Processor time", 12, &["idle engine with"]),
+            Self::Response => (response_title, 36, response),
+            Self::Left => ("What is left to other programs", 42, &["16,000 requests/s"]),
+            Self::Notify => ("When a sleeping program is told", 32, &[]),
+            Self::Matrix => ("Features of the device", 100, &[]),
+            Self::Driver => ("Frames without a stack", 18, &[]),
+            Self::Trading => ("Quotes in, orders out", 20, &[]),
+            Self::Overload => ("More than a server can do", 20, &[]),
+            Self::Mover => ("Large files", 35, &[]),
+            Self::Stages => ("Where each microsecond goes", 20, &[]),
         }
     }
 
-    /// Its share of the time that the page may take, in seconds of two processors: start of its programs included, by their number.
-    pub fn share_s(self) -> u32 {
-        match self {
-            Self::Latency | Self::Bulk => 48,
-            Self::Rate => 32,
-            Self::Connect => 56,
-            Self::Calls => 60,
-            Self::Cpu => 12,
-            Self::Response => 36,
-            Self::Left => 42,
-            Self::Notify => 32,
-            Self::Matrix => 100,
-            Self::Driver => 18,
-            Self::Trading | Self::Overload | Self::Stages => 20,
-            Self::Mover => 35,
-        }
-    }
-
-    /// The command whose rows they are.
+    /// The command whose rows they are: that of the same name.
     pub fn subject(self) -> Option<Subject> {
-        match self {
-            Self::Latency => Some(Subject::Latency),
-            Self::Bulk => Some(Subject::Bulk),
-            Self::Rate => Some(Subject::Rate),
-            Self::Connect => Some(Subject::Connect),
-            Self::Cpu => Some(Subject::Cpu),
-            Self::Calls => Some(Subject::Calls),
-            Self::Response => Some(Subject::Response),
-            Self::Left => Some(Subject::Left),
-            Self::Notify => Some(Subject::Notify),
-            Self::Matrix => Some(Subject::Matrix),
-            Self::Driver => Some(Subject::Driver),
-            Self::Trading => Some(Subject::Trading),
-            Self::Overload | Self::Mover | Self::Stages => None,
-        }
+        let value = self.to_possible_value()?;
+        Subject::from_str(value.get_name(), false).ok()
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use statistics::{Interval, Summary};
 
 use super::{limits::Limit, part::Part, stages::Stages};
-use crate::{apps::case::Better, micro::row::interval, paper::Published};
+use crate::{micro::row::interval, paper::Published, unit::Better};
 
 /// A row of the page.
 #[derive(Debug, Serialize)]
@@ -113,7 +113,6 @@ impl Section {
     }
 }
 
-/// The whole result.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub version: &'static str,
@@ -143,9 +142,10 @@ impl Report {
 impl Section {
     pub(super) fn text(&self) -> String {
         let [baseline, ours] = self.sides;
-        let mut table = Table::new([
-            self.title, "unit", baseline, ours, "ratio", "interval", "runs", "paper", "limit",
-        ]);
+        let mut table = Table::new(&format!(
+            "{} | unit | {baseline} | {ours} | ratio | interval | runs | paper | limit",
+            self.title
+        ));
         let dash = || "-".to_owned();
         for row in &self.rows {
             let median = |side: &Option<Summary>| {

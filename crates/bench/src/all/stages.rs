@@ -13,7 +13,6 @@ pub struct Stages {
     pub modes: Vec<Mode>,
 }
 
-/// One stack.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Mode {
     pub mode: String,
@@ -33,10 +32,6 @@ pub struct Stretch {
     pub mean_ns: f64,
 }
 
-/// Measures.
-///
-/// # Errors
-/// It measured nothing, or stages do not add up.
 pub fn measure(runs: u32, interrupt: &Interrupt) -> anyhow::Result<Stages> {
     let own = std::env::current_exe().context("finding this binary")?;
     let rounds = runs.to_string();

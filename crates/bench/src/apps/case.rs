@@ -6,42 +6,30 @@ use super::{
     context::Context,
     side::{Mode, Side},
 };
+use crate::unit::{Better, number};
 
 /// A program to be measured on both sides.
-pub trait Case {
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
     /// What happens, in a few words.
-    fn title(&self) -> &'static str;
+    pub title: &'static str,
     /// Largest packet that the lab's cable passes in one piece, for both sides.
-    fn segment_bytes(&self) -> u32 {
-        lab::ORDINARY_SEGMENT_BYTES
-    }
+    pub segment_bytes: u32,
     /// The program under test.
-    fn tested(&self) -> &'static str;
+    pub tested: &'static str,
     /// Programs that must be installed.
-    fn tools(&self) -> &'static [&'static str];
+    pub tools: &'static [&'static str],
     /// Lets the program do its work once and checks the result; its time does not count.
-    fn check(&self, context: &Context, side: Side) -> anyhow::Result<()>;
-    /// Measures once.
-    fn sample(&self, context: &Context, side: Side) -> anyhow::Result<Vec<Sample>>;
+    pub check: fn(&Context, Side) -> anyhow::Result<()>,
+    pub sample: fn(&Context, Side) -> anyhow::Result<Vec<Sample>>,
 }
 
-/// A quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Measure {
-    /// What is measured.
     pub name: &'static str,
-    /// In which unit.
     pub unit: &'static str,
     /// Which direction is good.
     pub better: Better,
-}
-
-/// Which direction is good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Better {
-    Higher,
-    Lower,
 }
 
 /// One value of a quantity.
@@ -58,15 +46,6 @@ impl Sample {
     }
 }
 
-/// Three or more significant digits.
-pub fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 1000.0 => format!("{value:.0}"),
-        size if size >= 100.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
 /// Everything that was measured of one case.
 #[derive(Debug)]
 pub struct Collected {
@@ -77,10 +56,9 @@ pub struct Collected {
 }
 
 impl Collected {
-    /// Nothing yet.
-    pub fn new(case: &dyn Case) -> Self {
+    pub fn new(case: &Case) -> Self {
         Self {
-            title: case.title(),
+            title: case.title,
             modes: Vec::new(),
             samples: Vec::new(),
             failures: Vec::new(),

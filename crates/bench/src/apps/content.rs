@@ -19,12 +19,12 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// A file of known content.
 #[derive(Debug)]
 pub struct Content {
-    bytes: u64,
-    sha256: String,
+    pub bytes: u64,
+    /// In hexadecimal.
+    pub sha256: String,
 }
 
 impl Content {
-    /// Writes the file.
     pub fn create(directory: &Path, bytes: u64, interrupt: &Interrupt) -> anyhow::Result<Self> {
         let path = directory.join(FILE_NAME);
         let context = || {
@@ -59,20 +59,8 @@ impl Content {
         Ok(Self { bytes, sha256 })
     }
 
-    /// Its length.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Its digest in hexadecimal.
-    pub fn sha256(&self) -> &str {
-        &self.sha256
-    }
-
     /// What fetching it in this time means, in Gbit/s.
     pub fn gigabits_per_second(&self, seconds: f64) -> f64 {
-        // Sizes stay far below 2^53, so the conversion is exact.
-        #[allow(clippy::cast_precision_loss)]
         let bits = self.bytes as f64 * 8.0;
         bits / seconds / 1e9
     }
@@ -102,7 +90,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 
 /// A directory that is removed with everything in it.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub struct Scratch(pub PathBuf);
 
 impl Scratch {
     /// Makes it.
@@ -116,11 +104,6 @@ impl Scratch {
                 format!("creating {} (set TMPDIR to another place)", path.display())
             })?;
         Ok(Self(path))
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.0
     }
 }
 

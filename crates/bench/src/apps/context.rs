@@ -4,42 +4,35 @@
 use std::{
     cell::{OnceCell, RefCell},
     collections::BTreeMap,
-    ffi::{OsStr, OsString},
-    fs,
     net::{Ipv4Addr, SocketAddrV4},
-    path::{Path, PathBuf},
-    process::Command,
     rc::Rc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use anyhow::{Context as _, bail};
-use lab::{Finished, Host, INTERFACE, Lab, LabSpec, Program};
+use lab::{Finished, Lab, Program};
 use load::{idle::IdleLatency, interrupt::Interrupt};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 
 use super::{
     Scale,
     content::{Content, Scratch},
-    side::{Mode, Side, on_side},
+    side::{Mode, Side},
 };
-use crate::{cores, tools};
-
-/// How long a server or an engine may take to be ready.
-const START_PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long one client run may take, whatever it measures.
-const CLIENT_PATIENCE: Duration = Duration::from_secs(30);
+use crate::{
+    micro::testbed::{self, On, Placement, SHUNT, Stack, Testbed},
+    tools,
+};
 
 /// The host whose program is under test, and its peer, always on the kernel.
-const TESTED: &str = "a";
-const PEER: &str = "b";
+const TESTED: On = On::A;
+const PEER: On = On::B;
 
 /// What all cases share. Dropping it ends every program and removes lab and files.
 #[derive(Debug)]
 pub struct Context {
-    lab: Lab,
-    common: Rc<Common>,
+    testbed: Testbed,
+    pub common: Rc<Common>,
     engine: OnceCell<EngineFacts>,
     /// Where `shunt run` puts the engine of a program, by the program's name.
     chosen: RefCell<BTreeMap<String, Chosen>>,
@@ -47,23 +40,13 @@ pub struct Context {
 
 /// What the labs of one invocation share.
 #[derive(Debug)]
-struct Common {
-    scratch: Scratch,
-    content: Content,
-    idle: IdleLatency,
-    interrupt: Interrupt,
-    scale: Scale,
-    begun: Instant,
-}
-
-/// A lab that goes with the process.
-fn laboratory(segment_bytes: u32) -> anyhow::Result<Lab> {
-    let name = format!("bench-{}-{}", std::process::id(), segment_bytes / 1024);
-    let spec = LabSpec {
-        segment_bytes,
-        ..LabSpec::default()
-    };
-    Ok(Lab::temporary(&name, &spec)?)
+pub struct Common {
+    pub scratch: Scratch,
+    pub content: Content,
+    pub idle: IdleLatency,
+    pub interrupt: Interrupt,
+    pub scale: Scale,
+    pub begun: Instant,
 }
 
 /// What the engine says about the path that programs take through it.
@@ -71,7 +54,6 @@ fn laboratory(segment_bytes: u32) -> anyhow::Result<Lab> {
 pub struct EngineFacts {
     /// How it reaches the interface.
     pub driver: String,
-    /// Its congestion control.
     pub congestion_control: String,
 }
 
@@ -91,20 +73,10 @@ struct Chosen {
 /// A server that answers. Dropping it ends the server first, then its engine.
 #[derive(Debug)]
 pub struct Server {
-    _program: Program,
+    _program: testbed::Server,
     _engine: Option<Program>,
     /// Where it listens.
     pub address: SocketAddrV4,
-}
-
-/// How to start a server.
-#[derive(Debug)]
-pub struct ServerSpec<'a> {
-    pub name: &'a str,
-    pub arguments: Vec<OsString>,
-    pub port: u16,
-    /// Refuses a mapped root: in a user namespace it is started as an ordinary user.
-    pub refuses_mapped_root: bool,
 }
 
 impl Context {
@@ -112,78 +84,55 @@ impl Context {
     pub fn create(scale: Scale, interrupt: Interrupt) -> anyhow::Result<Self> {
         let begun = Instant::now();
         // First: what cannot be built is known before the file is written.
-        let lab = laboratory(lab::ORDINARY_SEGMENT_BYTES)?;
+        let testbed = Self::testbed(lab::ORDINARY_SEGMENT_BYTES, &interrupt)?;
         let scratch = Scratch::create()?;
-        let content = Content::create(scratch.path(), scale.file_bytes, &interrupt)?;
-        let common = Rc::new(Common {
+        let content = Content::create(&scratch.0, scale.file_bytes, &interrupt)?;
+        let common = Common {
             scratch,
             content,
             idle: IdleLatency::hold(),
             interrupt,
             scale,
             begun,
-        });
-        Ok(Self {
-            lab,
-            common,
-            engine: OnceCell::new(),
-            chosen: RefCell::default(),
-        })
+        };
+        Ok(Self::of(testbed, Rc::new(common)))
     }
 
     /// The same files and scale on a lab of its own, whose cable passes packets of `segment_bytes`.
     pub fn with_segments(&self, segment_bytes: u32) -> anyhow::Result<Self> {
-        Ok(Self {
-            lab: laboratory(segment_bytes)?,
-            common: Rc::clone(&self.common),
+        let testbed = Self::testbed(segment_bytes, &self.common.interrupt)?;
+        Ok(Self::of(testbed, Rc::clone(&self.common)))
+    }
+
+    fn testbed(segment_bytes: u32, interrupt: &Interrupt) -> anyhow::Result<Testbed> {
+        Testbed::create(
+            testbed::Scale { seconds: 0.0 },
+            segment_bytes,
+            interrupt.clone(),
+        )
+    }
+
+    fn of(testbed: Testbed, common: Rc<Common>) -> Self {
+        Self {
+            testbed,
+            common,
             engine: OnceCell::new(),
             chosen: RefCell::default(),
-        })
+        }
     }
 
-    /// Sizes and counts.
-    pub fn scale(&self) -> Scale {
-        self.common.scale
-    }
-
-    /// The lab.
     pub fn lab(&self) -> &Lab {
-        &self.lab
-    }
-
-    /// True while both hosts stand.
-    pub fn alive(&self) -> bool {
-        self.lab.alive()
+        &self.testbed.lab
     }
 
     /// Directory for everything that programs write; also the one that servers serve.
-    pub fn scratch(&self) -> &Path {
-        self.common.scratch.path()
-    }
-
-    /// The file to serve.
-    pub fn content(&self) -> &Content {
-        &self.common.content
-    }
-
-    /// Whether processors are kept from idling.
-    pub fn idle(&self) -> &IdleLatency {
-        &self.common.idle
-    }
-
-    /// Whether somebody asked us to end.
-    pub fn interrupt(&self) -> &Interrupt {
-        &self.common.interrupt
+    pub fn scratch(&self) -> String {
+        self.common.scratch.0.display().to_string()
     }
 
     /// What the engine said about itself; None where none was started.
     pub fn engine(&self) -> Option<&EngineFacts> {
         self.engine.get()
-    }
-
-    /// Time since the start.
-    pub fn elapsed(&self) -> Duration {
-        self.common.begun.elapsed()
     }
 
     /// Progress, on standard error.
@@ -193,23 +142,29 @@ impl Context {
 
     /// The address of the program under test when it serves.
     pub fn tested_address(&self, side: Side) -> anyhow::Result<Ipv4Addr> {
-        let spec = self.lab.host(TESTED)?.spec();
-        Ok(match side {
-            Side::Kernel => spec.address.address,
-            Side::Shunt | Side::Inline | Side::Process => spec.engine_address.address,
-        })
+        Ok(self.testbed.placement(TESTED, side.stack())?.address)
     }
 
     /// The address of the peer's kernel.
     pub fn peer_address(&self) -> anyhow::Result<Ipv4Addr> {
-        Ok(self.lab.host(PEER)?.spec().address.address)
+        Ok(self.testbed.placement(PEER, Stack::Kernel)?.address)
     }
 
     /// Starts the server under test and waits until the peer can connect to it.
-    pub fn start_tested_server(&self, side: Side, spec: ServerSpec<'_>) -> anyhow::Result<Server> {
-        let engine = self.start_engine(side, spec.name)?;
-        let address = SocketAddrV4::new(self.tested_address(side)?, spec.port);
-        self.start_server(TESTED, side, engine, address, spec)
+    pub fn start_tested_server(
+        &self,
+        side: Side,
+        port: u16,
+        line: &[&str],
+    ) -> anyhow::Result<Server> {
+        let tested = line.first().copied().unwrap_or_default();
+        let engine = self.start_engine(side, tested)?;
+        let placement = self.testbed.placement(TESTED, side.stack())?;
+        let server = self.start_server(engine, placement, port, line)?;
+        if self.mode(side, tested)? == Some(Mode::Inline) {
+            self.note_engine(&format!("@shunt/run/{}", placement.address))?;
+        }
+        Ok(server)
     }
 
     /// Starts a server on the peer's kernel, and for a client under test the engine.
@@ -217,51 +172,29 @@ impl Context {
         &self,
         side: Side,
         client: &str,
-        spec: ServerSpec<'_>,
+        port: u16,
+        line: &[&str],
     ) -> anyhow::Result<Server> {
         let engine = self.start_engine(side, client)?;
-        let address = SocketAddrV4::new(self.peer_address()?, spec.port);
-        self.start_server(PEER, Side::Kernel, engine, address, spec)
+        let placement = self.testbed.placement(PEER, Stack::Kernel)?;
+        self.start_server(engine, placement, port, line)
     }
 
     fn start_server(
         &self,
-        host: &str,
-        side: Side,
         engine: Option<Program>,
-        address: SocketAddrV4,
-        spec: ServerSpec<'_>,
+        placement: Placement,
+        port: u16,
+        line: &[&str],
     ) -> anyhow::Result<Server> {
-        let as_user = spec.refuses_mapped_root && self.lab.rootless();
-        let mut command = self.command(self.lab.host(host)?, side, spec.name, as_user)?;
-        command.args(&spec.arguments);
-        let mut program = Program::start(spec.name, command)?;
-        // Asked from the other host: from its own, an engine's address cannot be reached.
-        let asking = self.lab.host(if host == TESTED { PEER } else { TESTED })?;
-        self.wait_ready(&mut program, asking, address)?;
-        if self.mode(side, spec.name)? == Some(Mode::Inline) {
-            let name = format!("@shunt/run/{}", address.ip());
-            self.note_engine(&name)?;
-        }
+        // nginx refuses a mapped root: in a user namespace it is started as an ordinary user.
+        let as_user = line.first() == Some(&"nginx") && self.lab().rootless();
+        let placement = placement.as_user(as_user);
         Ok(Server {
-            _program: program,
+            _program: self.testbed.serve_answering(placement, port, line)?,
             _engine: engine,
-            address,
+            address: placement.at(port),
         })
-    }
-
-    fn wait_ready(
-        &self,
-        program: &mut Program,
-        asking: &Host,
-        address: SocketAddrV4,
-    ) -> anyhow::Result<()> {
-        let what = format!("answer at {address}");
-        program.wait_until(&what, START_PATIENCE, |_| {
-            self.common.interrupt.came()
-                || asking.wait_connect(address.into(), Duration::ZERO).is_ok()
-        })?;
-        self.common.interrupt.check()
     }
 
     /// Where the engine of a program under test runs.
@@ -279,12 +212,10 @@ impl Context {
         if let Some(known) = self.chosen.borrow().get(program) {
             return Ok(known.clone());
         }
-        let mut command = self.lab.host(TESTED)?.command(own_binary()?)?;
-        command
-            .args(["doctor", "--json"])
-            .arg(tools::find(program)?);
-        let answer: Served = self.ask("shunt doctor", command)?;
-        let chosen = answer.engine_mode;
+        let file = tools::find(program)?.display().to_string();
+        let kernel = self.testbed.placement(TESTED, Stack::Kernel)?;
+        let line = [SHUNT, "doctor", "--json", &file];
+        let chosen = self.testbed.ask::<Served>(kernel, &line)?.engine_mode;
         let mut all = self.chosen.borrow_mut();
         all.insert(program.to_owned(), chosen.clone());
         Ok(chosen)
@@ -307,33 +238,7 @@ impl Context {
         if self.mode(side, program)? != Some(Mode::Process) {
             return Ok(None);
         }
-        let host = self.lab.host(TESTED)?;
-        let mut command = host.command(own_binary()?)?;
-        command.args([
-            "engine",
-            "--nic",
-            INTERFACE,
-            "--address",
-            &host.spec().engine_address.to_string(),
-        ]);
-        if let Some(cpu) = cores::for_engine() {
-            command.args(["--cpu", &cpu.to_string()]);
-        }
-        // The same control on both sides, where the engine has the kernel's; the report names both.
-        if engine::CongestionControl::from_name(self.lab.congestion()).is_some() {
-            command.args(["--congestion", self.lab.congestion()]);
-        }
-        let mut engine = Program::start("shunt engine", command)?;
-        engine.wait_until("control socket", START_PATIENCE, |engine| {
-            // /proc/PID/net/unix shows the process's own network namespace, see unix(7).
-            let sockets = fs::read_to_string(format!("/proc/{}/net/unix", engine.pid()));
-            self.common.interrupt.came()
-                || sockets.is_ok_and(|text| {
-                    text.lines()
-                        .any(|line| line.ends_with(hostif::DEFAULT_ENGINE_NAME))
-                })
-        })?;
-        self.common.interrupt.check()?;
+        let engine = self.testbed.start_engine(TESTED, &[])?;
         self.note_engine(hostif::DEFAULT_ENGINE_NAME)?;
         Ok(Some(engine))
     }
@@ -342,115 +247,40 @@ impl Context {
     /// socket.
     fn note_engine(&self, name: &str) -> anyhow::Result<()> {
         if self.engine.get().is_none() {
-            let mut command = self.lab.host(TESTED)?.command(own_binary()?)?;
-            command.args(["status", "--json", "--engine", name]);
-            let facts = self.ask("shunt status", command)?;
+            let status = self.testbed.status(TESTED, name)?;
+            let facts = serde_json::from_value(status).context("reading the status")?;
             self.engine.get_or_init(|| facts);
         }
         Ok(())
     }
 
-    /// What a command prints as JSON.
-    fn ask<T: DeserializeOwned>(&self, name: &str, command: Command) -> anyhow::Result<T> {
-        let interrupt = self.common.interrupt.clone();
-        let finished = Program::start(name, command)?
-            .finish(START_PATIENCE, move || interrupt.came())?
-            .success()?;
-        serde_json::from_str(&finished.stdout)
-            .with_context(|| format!("{name} printed {:?}", finished.stdout))
+    /// Runs a client to its end: one under test on this side, or one on the peer's kernel.
+    pub fn run(&self, tested: Option<Side>, line: &[&str]) -> anyhow::Result<Finished> {
+        self.testbed.run(self.client(tested)?, line)
     }
 
-    /// Runs a client on the peer's kernel to its end.
-    pub fn run_peer_client(&self, name: &str, arguments: &[OsString]) -> anyhow::Result<Finished> {
-        self.run_client(PEER, Side::Kernel, name, arguments)
-    }
-
-    /// Runs the client under test to its end.
-    pub fn run_tested_client(
-        &self,
-        side: Side,
-        name: &str,
-        arguments: &[OsString],
-    ) -> anyhow::Result<Finished> {
-        self.run_client(TESTED, side, name, arguments)
-    }
-
-    fn run_client(
-        &self,
-        host: &str,
-        side: Side,
-        name: &str,
-        arguments: &[OsString],
-    ) -> anyhow::Result<Finished> {
-        let mut command = self.command(self.lab.host(host)?, side, name, false)?;
-        command.args(arguments);
-        let interrupt = self.common.interrupt.clone();
-        Ok(Program::start(name, command)?
-            .finish(CLIENT_PATIENCE, move || interrupt.came())?
-            .success()?)
+    fn client(&self, tested: Option<Side>) -> anyhow::Result<Placement> {
+        match tested {
+            Some(side) => self.testbed.placement(TESTED, side.stack()),
+            None => self.testbed.placement(PEER, Stack::Kernel),
+        }
     }
 
     /// Runs a client that writes what it fetched to standard output, and checks that by SHA-256.
-    pub fn check_fetched(
-        &self,
-        tested: Option<Side>,
-        name: &str,
-        arguments: &[OsString],
-    ) -> anyhow::Result<()> {
-        let (host, side) = tested.map_or((PEER, Side::Kernel), |side| (TESTED, side));
-        let mut client = vec![tools::find(name)?.into_os_string()];
-        client.extend_from_slice(arguments);
-        client = on_side(side, client)?;
-        let mut command = self.lab.host(host)?.command("sh")?;
-        command
-            .args(["-c", "\"$@\" | sha256sum", "sh"])
-            .args(client);
-        let interrupt = self.common.interrupt.clone();
-        let finished = Program::start(name, command)?
-            .finish(CLIENT_PATIENCE, move || interrupt.came())?
-            .success()?;
-        let sum = finished
-            .stdout
-            .split_ascii_whitespace()
-            .next()
-            .unwrap_or_default();
-        if sum != self.common.content.sha256() {
+    pub fn check_fetched(&self, tested: Option<Side>, line: &[&str]) -> anyhow::Result<()> {
+        let name = line.first().copied().unwrap_or_default();
+        let finished = self.testbed.run_hashed(self.client(tested)?, line)?;
+        let mut words = finished.stdout.split_ascii_whitespace();
+        let (sum, expected) = (
+            words.next().unwrap_or_default(),
+            &self.common.content.sha256,
+        );
+        if sum != expected {
             bail!(
-                "{name} received other bytes than were served (SHA-256 {sum}, expected {}): {}",
-                self.common.content.sha256(),
+                "{name} received other bytes than were served (SHA-256 {sum}, expected {expected}): {}",
                 finished.stderr.trim()
             );
         }
         Ok(())
     }
-
-    fn command(
-        &self,
-        host: &Host,
-        side: Side,
-        program: &str,
-        as_user: bool,
-    ) -> anyhow::Result<Command> {
-        let mut line = vec![tools::find(program)?.into_os_string()];
-        line = on_side(side, line)?;
-        let (program, arguments) = line
-            .split_first()
-            .context("invariant: the line names a program")?;
-        let mut command = if as_user {
-            host.command_as_user(program)?
-        } else {
-            host.command(program)?
-        };
-        command.args(arguments);
-        Ok(command)
-    }
-}
-
-fn own_binary() -> anyhow::Result<PathBuf> {
-    std::env::current_exe().context("finding this binary")
-}
-
-/// A list of arguments from anything that can be one.
-pub fn words<const N: usize>(words: [&dyn AsRef<OsStr>; N]) -> Vec<OsString> {
-    words.iter().map(|word| word.as_ref().to_owned()).collect()
 }

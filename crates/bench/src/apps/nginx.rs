@@ -4,17 +4,17 @@
 //! Only what must differ in a lab is changed in the packaged text: paths for what it writes, the
 //! address, and the directory that it serves.
 
-use std::{ffi::OsString, fs, net::Ipv4Addr, path::Path};
+use std::{fs, net::Ipv4Addr, path::Path};
 
 use anyhow::{Context as _, bail};
 
 use super::{
-    case::{Better, Case, Measure, Sample},
+    case::{Case, Measure, Sample},
     content::FILE_NAME,
-    context::{Context, Server, ServerSpec, words},
+    context::{Context, Server},
     side::Side,
 };
-use crate::tools;
+use crate::{tools, unit::Better};
 
 const PACKAGED_CONFIGURATION: &str = "/etc/nginx/nginx.conf";
 const PORT: u16 = 80;
@@ -28,124 +28,88 @@ const RATE: Measure = Measure {
 /// What a cable passes in one piece where an administrator allows BIG TCP, as both stacks know it.
 pub const BIG_SEGMENT_BYTES: u32 = 192 * 1024;
 
-/// How large the packets are that cross the cable uncut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Segments {
-    /// 64 KiB, as interfaces come.
-    Ordinary,
-    /// [`BIG_SEGMENT_BYTES`].
-    Big,
-}
-
-impl Segments {
-    fn bytes(self) -> u32 {
-        match self {
-            Self::Ordinary => lab::ORDINARY_SEGMENT_BYTES,
-            Self::Big => BIG_SEGMENT_BYTES,
-        }
-    }
-}
-
 /// nginx is under test, curl is its peer.
-#[derive(Debug)]
-pub struct Serves(pub Segments);
+pub const SERVES: Case = Case {
+    title: "nginx serves curl",
+    segment_bytes: lab::ORDINARY_SEGMENT_BYTES,
+    tested: "nginx",
+    tools: TOOLS,
+    check: |context, side| {
+        let (_server, url) = serve(context, side)?;
+        context.check_fetched(None, &fetching(&url))
+    },
+    sample: |context, side| {
+        let (_server, url) = serve(context, side)?;
+        rate(context, &context.run(None, &discarding(&url))?.stdout)
+    },
+};
 
-impl Case for Serves {
-    fn title(&self) -> &'static str {
-        match self.0 {
-            Segments::Ordinary => "nginx serves curl",
-            Segments::Big => "nginx serves curl, BIG TCP",
-        }
-    }
-
-    fn segment_bytes(&self) -> u32 {
-        self.0.bytes()
-    }
-
-    fn tested(&self) -> &'static str {
-        "nginx"
-    }
-
-    fn tools(&self) -> &'static [&'static str] {
-        TOOLS
-    }
-
-    fn check(&self, context: &Context, side: Side) -> anyhow::Result<()> {
-        let server =
-            context.start_tested_server(side, nginx(context, context.tested_address(side)?)?)?;
-        context.check_fetched(
-            None,
-            "curl",
-            &words([&"--silent", &"--show-error", &url(&server)]),
-        )
-    }
-
-    fn sample(&self, context: &Context, side: Side) -> anyhow::Result<Vec<Sample>> {
-        let server =
-            context.start_tested_server(side, nginx(context, context.tested_address(side)?)?)?;
-        let finished = context.run_peer_client("curl", &discarding(&server))?;
-        rate(context, &finished.stdout)
-    }
-}
+/// The same with [`BIG_SEGMENT_BYTES`].
+pub const SERVES_BIG: Case = Case {
+    title: "nginx serves curl, BIG TCP",
+    segment_bytes: BIG_SEGMENT_BYTES,
+    ..SERVES
+};
 
 /// curl is under test, nginx is its peer.
-#[derive(Debug)]
-pub struct IsFetched(pub Segments);
+pub const IS_FETCHED: Case = Case {
+    title: "curl fetches from nginx",
+    segment_bytes: lab::ORDINARY_SEGMENT_BYTES,
+    tested: "curl",
+    tools: TOOLS,
+    check: |context, side| {
+        let (_server, url) = serve_peer(context, side)?;
+        context.check_fetched(Some(side), &fetching(&url))
+    },
+    sample: |context, side| {
+        let (_server, url) = serve_peer(context, side)?;
+        rate(context, &context.run(Some(side), &discarding(&url))?.stdout)
+    },
+};
 
-impl Case for IsFetched {
-    fn title(&self) -> &'static str {
-        match self.0 {
-            Segments::Ordinary => "curl fetches from nginx",
-            Segments::Big => "curl fetches from nginx, BIG TCP",
-        }
-    }
+/// The same with [`BIG_SEGMENT_BYTES`].
+pub const IS_FETCHED_BIG: Case = Case {
+    title: "curl fetches from nginx, BIG TCP",
+    segment_bytes: BIG_SEGMENT_BYTES,
+    ..IS_FETCHED
+};
 
-    fn segment_bytes(&self) -> u32 {
-        self.0.bytes()
-    }
-
-    fn tested(&self) -> &'static str {
-        "curl"
-    }
-
-    fn tools(&self) -> &'static [&'static str] {
-        TOOLS
-    }
-
-    fn check(&self, context: &Context, side: Side) -> anyhow::Result<()> {
-        let server =
-            context.start_peer_server(side, "curl", nginx(context, context.peer_address()?)?)?;
-        context.check_fetched(
-            Some(side),
-            "curl",
-            &words([&"--silent", &"--show-error", &url(&server)]),
-        )
-    }
-
-    fn sample(&self, context: &Context, side: Side) -> anyhow::Result<Vec<Sample>> {
-        let server =
-            context.start_peer_server(side, "curl", nginx(context, context.peer_address()?)?)?;
-        let finished = context.run_tested_client(side, "curl", &discarding(&server))?;
-        rate(context, &finished.stdout)
-    }
+fn serve(context: &Context, side: Side) -> anyhow::Result<(Server, String)> {
+    let line = nginx(context, context.tested_address(side)?)?;
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    with_url(context.start_tested_server(side, PORT, &line)?)
 }
 
-fn url(server: &Server) -> String {
-    format!("http://{}/{FILE_NAME}", server.address)
+fn serve_peer(context: &Context, side: Side) -> anyhow::Result<(Server, String)> {
+    let line = nginx(context, context.peer_address()?)?;
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    with_url(context.start_peer_server(side, "curl", PORT, &line)?)
 }
 
-/// Arguments of a curl that throws away what it receives and says how long that took.
-fn discarding(server: &Server) -> Vec<OsString> {
+fn with_url(server: Server) -> anyhow::Result<(Server, String)> {
+    let url = format!("http://{}/{FILE_NAME}", server.address);
+    Ok((server, url))
+}
+
+fn fetching(url: &str) -> [&str; 4] {
+    ["curl", "--silent", "--show-error", url]
+}
+
+/// A curl that throws away what it receives and says how long that took.
+fn discarding(url: &str) -> [&str; 8] {
     let format = "%{http_code} %{size_download} %{time_total}";
-    words([
-        &"--silent",
-        &"--show-error",
-        &"--output",
-        &"/dev/null",
-        &"--write-out",
-        &format,
-        &url(server),
-    ])
+    let quiet = ["--silent", "--show-error", "--output", "/dev/null"];
+    let [silent, errors, output, null] = quiet;
+    [
+        "curl",
+        silent,
+        errors,
+        output,
+        null,
+        "--write-out",
+        format,
+        url,
+    ]
 }
 
 fn rate(context: &Context, written: &str) -> anyhow::Result<Vec<Sample>> {
@@ -153,10 +117,10 @@ fn rate(context: &Context, written: &str) -> anyhow::Result<Vec<Sample>> {
     let [code, size, seconds] = fields.as_slice() else {
         bail!("curl wrote {written:?}")
     };
-    if *code != "200" || size.parse() != Ok(context.content().bytes()) {
+    if *code != "200" || size.parse() != Ok(context.common.content.bytes) {
         bail!(
             "curl got status {code} and {size} of {} bytes",
-            context.content().bytes()
+            context.common.content.bytes
         );
     }
     let seconds: f64 = seconds
@@ -164,28 +128,23 @@ fn rate(context: &Context, written: &str) -> anyhow::Result<Vec<Sample>> {
         .with_context(|| format!("curl wrote {written:?}"))?;
     Ok(vec![Sample {
         measure: RATE,
-        value: context.content().gigabits_per_second(seconds),
+        value: context.common.content.gigabits_per_second(seconds),
     }])
 }
 
-/// nginx with a master and its workers, in the foreground.
-fn nginx(context: &Context, address: Ipv4Addr) -> anyhow::Result<ServerSpec<'static>> {
+/// The command line of an nginx with a master and its workers, in the foreground.
+fn nginx(context: &Context, address: Ipv4Addr) -> anyhow::Result<[String; 7]> {
     let prefix = package_prefix(&tools::find("nginx")?);
     let packaged = format!("{prefix}{PACKAGED_CONFIGURATION}");
     let text = fs::read_to_string(&packaged)
         .with_context(|| format!("{packaged}: run scripts/install-packages"))?;
     let text = text.replace("/etc/nginx/", &format!("{prefix}/etc/nginx/"));
-    let scratch = context.scratch().display().to_string();
-    let path = context.scratch().join(format!("nginx-{address}.conf"));
-    fs::write(&path, derived(&text, &scratch, address))
-        .with_context(|| path.display().to_string())?;
+    let scratch = context.scratch();
+    let path = format!("{scratch}/nginx-{address}.conf");
+    fs::write(&path, derived(&text, &scratch, address)).with_context(|| path.clone())?;
     let errors = format!("{scratch}/nginx-error.log");
-    Ok(ServerSpec {
-        name: "nginx",
-        arguments: words([&"-e", &errors, &"-c", &path, &"-g", &"daemon off;"]),
-        port: PORT,
-        refuses_mapped_root: true,
-    })
+    let words = ["nginx", "-e", &errors, "-c", &path, "-g", "daemon off;"];
+    Ok(words.map(str::to_owned))
 }
 
 /// Where the package was unpacked: nothing for an installed one, see scripts/install-packages.

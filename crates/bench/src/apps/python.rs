@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use super::{
-    case::{Better, Case, Measure, Sample},
+    case::{Case, Measure, Sample},
     content::FILE_NAME,
-    context::{Context, Server, ServerSpec, words},
+    context::{Context, Server},
     side::Side,
 };
+use crate::unit::Better;
 
 const PORT: u16 = 8000;
 const RATE: Measure = Measure {
@@ -17,71 +18,34 @@ const RATE: Measure = Measure {
 };
 
 /// Python serves wget.
-#[derive(Debug)]
-pub struct Python;
-
-impl Case for Python {
-    fn title(&self) -> &'static str {
-        "python serves wget"
-    }
-
-    fn tested(&self) -> &'static str {
-        "python3"
-    }
-
-    fn tools(&self) -> &'static [&'static str] {
-        &["python3", "wget", "sha256sum"]
-    }
-
-    fn check(&self, context: &Context, side: Side) -> anyhow::Result<()> {
-        let server = start(context, side)?;
-        context.check_fetched(
-            None,
-            "wget",
-            &words([&"-nv", &"--tries=1", &"-O", &"-", &url(&server)]),
-        )
-    }
-
-    fn sample(&self, context: &Context, side: Side) -> anyhow::Result<Vec<Sample>> {
-        let server = start(context, side)?;
+pub const SERVES: Case = Case {
+    title: "python serves wget",
+    segment_bytes: lab::ORDINARY_SEGMENT_BYTES,
+    tested: "python3",
+    tools: &["python3", "wget", "sha256sum"],
+    check: |context, side| {
+        let (_server, url) = start(context, side)?;
+        context.check_fetched(None, &["wget", "-nv", "--tries=1", "-O", "-", &url])
+    },
+    sample: |context, side| {
+        let (_server, url) = start(context, side)?;
         let begun = Instant::now();
         // wget fails where fewer bytes arrive than Content-Length says.
-        context.run_peer_client(
-            "wget",
-            &words([&"-nv", &"--tries=1", &"-O", &"/dev/null", &url(&server)]),
-        )?;
-        let value = context
-            .content()
-            .gigabits_per_second(begun.elapsed().as_secs_f64());
+        context.run(None, &["wget", "-nv", "--tries=1", "-O", "/dev/null", &url])?;
+        let seconds = begun.elapsed().as_secs_f64();
         Ok(vec![Sample {
             measure: RATE,
-            value,
+            value: context.common.content.gigabits_per_second(seconds),
         }])
-    }
-}
+    },
+};
 
-fn url(server: &Server) -> String {
-    format!("http://{}/{FILE_NAME}", server.address)
-}
-
-fn start(context: &Context, side: Side) -> anyhow::Result<Server> {
+fn start(context: &Context, side: Side) -> anyhow::Result<(Server, String)> {
     let address = context.tested_address(side)?.to_string();
-    let arguments = words([
-        &"-m",
-        &"http.server",
-        &"--bind",
-        &address,
-        &"--directory",
-        &context.scratch(),
-        &PORT.to_string(),
-    ]);
-    context.start_tested_server(
-        side,
-        ServerSpec {
-            name: "python3",
-            arguments,
-            port: PORT,
-            refuses_mapped_root: false,
-        },
-    )
+    let (scratch, port) = (context.scratch(), PORT.to_string());
+    let line = ["python3", "-m", "http.server", "--bind", &address];
+    let line = [&line[..], &["--directory", &scratch, &port]].concat();
+    let server = context.start_tested_server(side, PORT, &line)?;
+    let url = format!("http://{}/{FILE_NAME}", server.address);
+    Ok((server, url))
 }

@@ -4,10 +4,11 @@
 use anyhow::{Context as _, bail};
 
 use super::{
-    case::{Better, Case, Measure, Sample},
-    context::{Context, Server, ServerSpec, words},
+    case::{Case, Measure, Sample},
+    context::{Context, Server},
     side::Side,
 };
+use crate::unit::Better;
 
 const PORT: u16 = 6379;
 const CONNECTIONS: &str = "50";
@@ -39,97 +40,60 @@ const fn requests(name: &'static str) -> Measure {
 }
 
 /// redis-server serves redis-benchmark.
-#[derive(Debug)]
-pub struct Redis;
+pub const SERVES: Case = Case {
+    title: "redis serves redis-benchmark",
+    segment_bytes: lab::ORDINARY_SEGMENT_BYTES,
+    tested: "redis-server",
+    tools: &["redis-server", "redis-benchmark", "redis-cli"],
+    check,
+    sample,
+};
 
-impl Case for Redis {
-    fn title(&self) -> &'static str {
-        "redis serves redis-benchmark"
+/// A value of several segments comes back as it was sent.
+fn check(context: &Context, side: Side) -> anyhow::Result<()> {
+    const VALUE_BYTES: usize = 100_000;
+    let server = start(context, side)?;
+    let value: String = ('a'..='z').cycle().take(VALUE_BYTES).collect();
+    let host = server.address.ip().to_string();
+    let ask = |words: &[&str]| -> anyhow::Result<String> {
+        let line = [&["redis-cli", "-h", &host], words].concat();
+        Ok(context.run(None, &line)?.stdout.trim().to_owned())
+    };
+    let stored = ask(&["SET", "key", &value])?;
+    if stored != "OK" || ask(&["GET", "key"])? != value {
+        bail!(
+            "a value of {VALUE_BYTES} bytes did not come back as it was stored (SET said {stored:?})"
+        );
     }
+    Ok(())
+}
 
-    fn tested(&self) -> &'static str {
-        "redis-server"
-    }
-
-    fn tools(&self) -> &'static [&'static str] {
-        &["redis-server", "redis-benchmark", "redis-cli"]
-    }
-
-    /// A value of several segments comes back as it was sent.
-    fn check(&self, context: &Context, side: Side) -> anyhow::Result<()> {
-        const VALUE_BYTES: usize = 100_000;
-        let server = start(context, side)?;
-        let value: String = ('a'..='z').cycle().take(VALUE_BYTES).collect();
-        let host = server.address.ip().to_string();
-        let ask = |rest: &[&str]| -> anyhow::Result<String> {
-            let mut arguments = words([&"-h", &host]);
-            arguments.extend(rest.iter().map(Into::into));
-            Ok(context
-                .run_peer_client("redis-cli", &arguments)?
-                .stdout
-                .trim()
-                .to_owned())
-        };
-        let stored = ask(&["SET", "key", &value])?;
-        if stored != "OK" || ask(&["GET", "key"])? != value {
-            bail!(
-                "a value of {VALUE_BYTES} bytes did not come back as it was stored (SET said {stored:?})"
-            );
+fn sample(context: &Context, side: Side) -> anyhow::Result<Vec<Sample>> {
+    let server = start(context, side)?;
+    let mut samples = Vec::new();
+    for (depth, measures) in DEPTHS {
+        let requests = context.common.scale.redis_requests * if depth == 1 { 1 } else { 4 };
+        let host = server.address.ip();
+        let line = format!(
+            "redis-benchmark -h {host} -t set,get -c {CONNECTIONS} -n {requests} -P {depth} --csv"
+        );
+        let line: Vec<&str> = line.split(' ').collect();
+        let finished = context.run(None, &line)?;
+        for (measure, name) in measures.into_iter().zip(["SET", "GET"]) {
+            samples.push(Sample {
+                measure,
+                value: requests_per_second(&finished.stdout, name)?,
+            });
         }
-        Ok(())
     }
-
-    fn sample(&self, context: &Context, side: Side) -> anyhow::Result<Vec<Sample>> {
-        let server = start(context, side)?;
-        let mut samples = Vec::new();
-        for (depth, measures) in DEPTHS {
-            let requests = context.scale().redis_requests * if depth == 1 { 1 } else { 4 };
-            let arguments = words([
-                &"-h",
-                &server.address.ip().to_string(),
-                &"-t",
-                &"set,get",
-                &"-c",
-                &CONNECTIONS,
-                &"-n",
-                &requests.to_string(),
-                &"-P",
-                &depth.to_string(),
-                &"--csv",
-            ]);
-            let finished = context.run_peer_client("redis-benchmark", &arguments)?;
-            for (measure, name) in measures.into_iter().zip(["SET", "GET"]) {
-                samples.push(Sample {
-                    measure,
-                    value: requests_per_second(&finished.stdout, name)?,
-                });
-            }
-        }
-        Ok(samples)
-    }
+    Ok(samples)
 }
 
 fn start(context: &Context, side: Side) -> anyhow::Result<Server> {
     let address = context.tested_address(side)?.to_string();
-    let arguments = words([
-        &"--bind",
-        &address,
-        &"--save",
-        &"",
-        &"--protected-mode",
-        &"no",
-        &"--dir",
-        &context.scratch(),
-    ]);
-    context.start_tested_server(
-        side,
-        ServerSpec {
-            name: "redis-server",
-            arguments,
-            port: PORT,
-            refuses_mapped_root: false,
-        },
-    )
+    let line = ["redis-server", "--bind", &address, "--save", ""];
+    let others = ["--protected-mode", "no", "--dir", &context.scratch()];
+    context.start_tested_server(side, PORT, &[&line[..], &others].concat())
 }
 
 /// The second column of the line of that test in redis-benchmark's CSV.

@@ -3,16 +3,19 @@
 use serde::Serialize;
 
 use super::{
-    case::{Better, Collected, Measure, number},
+    case::{Collected, Measure},
     context::{Context, EngineFacts},
     nginx::BIG_SEGMENT_BYTES,
     side::{Mode, Side},
 };
-use crate::cores::{self, CoreDistance};
+use crate::{
+    cores::{self, CoreDistance},
+    tools,
+    unit::{Better, number},
+};
 use output::Table;
 use statistics::Summary;
 
-/// The whole result.
 #[derive(Debug, Serialize)]
 pub struct Report {
     kernel: String,
@@ -66,21 +69,18 @@ impl Report {
             row_pairs.map(|(side, measure)| Row::of(case, side, measure))
         });
         Self {
-            kernel: rustix::system::uname()
-                .release()
-                .to_string_lossy()
-                .into_owned(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: tools::kernel_release(),
+            cores: tools::processors(),
             cable: context.lab().cable().to_string(),
             mtu_bytes: context.lab().mtu(),
             kernel_congestion_control: context.lab().congestion().to_owned(),
             engine: context.engine().cloned(),
             engine_cpu: cores::for_engine(),
             cache_line_round_trip: CoreDistance::measure(),
-            idle_latency_held: context.idle().held(),
-            runs: context.scale().runs,
-            file_bytes: context.content().bytes(),
-            duration_s: context.elapsed().as_secs(),
+            idle_latency_held: context.common.idle.held(),
+            runs: context.common.scale.runs,
+            file_bytes: context.common.content.bytes,
+            duration_s: context.common.begun.elapsed().as_secs(),
             reasons: context.reasons(),
             results: rows.collect(),
             failures: collected.iter().flat_map(Collected::failures).collect(),
@@ -134,18 +134,9 @@ impl Report {
 
     /// The table and what belongs to it.
     pub fn text(&self) -> String {
-        let mut table = Table::new([
-            "program",
-            "measured",
-            "unit",
-            "kernel",
-            "spread",
-            "engine",
-            "Shunt",
-            "spread",
-            "Shunt/kernel",
-            "runs",
-        ]);
+        let mut table = Table::new(
+            "program | measured | unit | kernel | spread | engine | Shunt | spread | Shunt/kernel | runs",
+        );
         for row in &self.results {
             row.add_to(&mut table);
         }

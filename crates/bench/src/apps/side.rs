@@ -1,10 +1,11 @@
 //! What is compared: the kernel's stack and Shunt's, whose engine runs where `shunt run` chooses or where it is told.
 
-use std::{ffi::OsString, fmt};
+use std::fmt;
 
-use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+
+use crate::micro::testbed::Stack;
 
 /// Whose TCP the program under test uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
@@ -50,26 +51,14 @@ impl fmt::Display for Side {
     }
 }
 
-/// Puts `shunt run` before a command line, where it is Shunt's. The policy makes sure that no TCP is measured that went to
-/// the kernel after all.
-pub fn on_side(side: Side, line: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
-    let mode = match side {
-        Side::Kernel => return Ok(line),
-        Side::Shunt => "auto",
-        Side::Inline => "inline",
-        Side::Process => "process",
-    };
-    let own = std::env::current_exe().context("finding this binary")?;
-    let mut whole = vec![own.into_os_string()];
-    let flags = [
-        "run",
-        "--policy",
-        "engine-only",
-        "--engine-mode",
-        mode,
-        "--",
-    ];
-    whole.extend(flags.map(OsString::from));
-    whole.extend(line);
-    Ok(whole)
+impl Side {
+    /// Whose TCP a program of this side uses.
+    pub fn stack(self) -> Stack {
+        match self {
+            Self::Kernel => Stack::Kernel,
+            Self::Shunt => Stack::Placed("auto"),
+            Self::Inline => Stack::Placed("inline"),
+            Self::Process => Stack::Placed("process"),
+        }
+    }
 }

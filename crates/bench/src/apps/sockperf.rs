@@ -4,10 +4,11 @@
 use anyhow::{Context as _, bail};
 
 use super::{
-    case::{Better, Case, Measure, Sample},
-    context::{Context, Server, ServerSpec, words},
+    case::{Case, Measure, Sample},
+    context::Context,
     side::Side,
 };
+use crate::unit::Better;
 
 const PORT: u16 = 11111;
 const MESSAGE_BYTES: &str = "64";
@@ -27,28 +28,14 @@ const fn latency(name: &'static str) -> Measure {
 }
 
 /// sockperf answers sockperf.
-#[derive(Debug)]
-pub struct Sockperf;
-
-impl Case for Sockperf {
-    fn title(&self) -> &'static str {
-        "sockperf answers sockperf"
-    }
-
-    fn tested(&self) -> &'static str {
-        "sockperf"
-    }
-
-    fn tools(&self) -> &'static [&'static str] {
-        &["sockperf"]
-    }
-
-    fn check(&self, context: &Context, side: Side) -> anyhow::Result<()> {
-        ping_pong(context, side, 1).map(drop)
-    }
-
-    fn sample(&self, context: &Context, side: Side) -> anyhow::Result<Vec<Sample>> {
-        let text = ping_pong(context, side, context.scale().sockperf_seconds)?;
+pub const ANSWERS: Case = Case {
+    title: "sockperf answers sockperf",
+    segment_bytes: lab::ORDINARY_SEGMENT_BYTES,
+    tested: "sockperf",
+    tools: &["sockperf"],
+    check: |context, side| ping_pong(context, side, 1).map(drop),
+    sample: |context, side| {
+        let text = ping_pong(context, side, context.common.scale.sockperf_seconds)?;
         let sample = |(percentile, measure)| {
             Ok(Sample {
                 measure,
@@ -56,35 +43,34 @@ impl Case for Sockperf {
             })
         };
         PERCENTILES.into_iter().map(sample).collect()
-    }
+    },
+};
+
+/// What the client printed.
+fn ping_pong(context: &Context, side: Side, seconds: u32) -> anyhow::Result<String> {
+    let to = format!("--tcp -i {} -p {PORT}", context.tested_address(side)?);
+    let line = format!("sockperf server {to}");
+    let line: Vec<&str> = line.split(' ').collect();
+    let _server = context.start_tested_server(side, PORT, &line)?;
+    let line = format!("sockperf ping-pong {to} --full-rtt -m {MESSAGE_BYTES} -t {seconds}");
+    let text = context
+        .run(None, &line.split(' ').collect::<Vec<_>>())?
+        .stdout;
+    check_faults(&text)?;
+    Ok(text)
 }
 
-/// What the client printed. Lost, doubled or reordered messages are an error.
-fn ping_pong(context: &Context, side: Side, seconds: u32) -> anyhow::Result<String> {
-    let server = start(context, side)?;
-    let arguments = words([
-        &"ping-pong",
-        &"--tcp",
-        &"--full-rtt",
-        &"-i",
-        &server.address.ip().to_string(),
-        &"-p",
-        &PORT.to_string(),
-        &"-m",
-        &MESSAGE_BYTES,
-        &"-t",
-        &seconds.to_string(),
-    ]);
-    let text = context.run_peer_client("sockperf", &arguments)?.stdout;
+/// Lost, doubled or reordered messages are an error.
+pub fn check_faults(text: &str) -> anyhow::Result<()> {
     match text.lines().find(|line| line.contains("dropped messages")) {
-        Some(line) if faults(line) == 0 => Ok(text),
+        Some(line) if faults(line) == 0 => Ok(()),
         Some(line) => bail!("{}", line.trim()),
         None => bail!("sockperf finished without a result: {text:?}"),
     }
 }
 
 /// Sum of the counts in `# dropped messages = 0; # duplicated messages = 0; …`.
-pub fn faults(line: &str) -> u64 {
+fn faults(line: &str) -> u64 {
     let counts = line
         .split(';')
         .map(|part| part.rsplit('=').next().unwrap_or_default().trim());
@@ -92,27 +78,6 @@ pub fn faults(line: &str) -> u64 {
     counts
         .map(|count| count.parse().unwrap_or(1))
         .fold(0, u64::saturating_add)
-}
-
-fn start(context: &Context, side: Side) -> anyhow::Result<Server> {
-    let address = context.tested_address(side)?.to_string();
-    let arguments = words([
-        &"server",
-        &"--tcp",
-        &"-i",
-        &address,
-        &"-p",
-        &PORT.to_string(),
-    ]);
-    context.start_tested_server(
-        side,
-        ServerSpec {
-            name: "sockperf",
-            arguments,
-            port: PORT,
-            refuses_mapped_root: false,
-        },
-    )
 }
 
 pub fn percentile_us(text: &str, percentile: &str) -> anyhow::Result<f64> {

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use lab::Program;
 use load::requests::Seen;
-use serde::de::DeserializeOwned;
 
-use super::testbed::{LOAD, On, Placement, Server, Stack, Testbed};
+use super::{
+    setup::Setup,
+    testbed::{LOAD, On, Placement, Server, Stack, Testbed},
+};
 
 const PORT: u16 = 11114;
 /// Bytes of a request and of its answer.
@@ -15,17 +18,25 @@ const ANSWER_BYTES: &str = "--response-bytes=64";
 /// A server on host a that is asked from the kernel of host b.
 pub struct Asked<'t> {
     testbed: &'t Testbed,
+    /// Ended before its engine.
     server: Server,
+    _engines: Vec<Program>,
     address: String,
 }
 
 impl<'t> Asked<'t> {
-    /// Starts the server.
-    pub fn start(testbed: &'t Testbed, stack: Stack, compute_us: u32) -> anyhow::Result<Self> {
-        Self::start_at(testbed, testbed.placement(On::A, stack)?, compute_us)
+    /// Starts the server on the first stack of a setup.
+    pub fn start(testbed: &'t Testbed, setup: &Setup, compute_us: u32) -> anyhow::Result<Self> {
+        let [stack, _] = setup.ends();
+        let engines = testbed.engines([(On::A, stack)])?;
+        let started = Self::start_at(testbed, testbed.placement(On::A, stack)?, compute_us)?;
+        Ok(Self {
+            _engines: engines,
+            ..started
+        })
     }
 
-    /// As `start`, at a place.
+    /// As `start`, at a place whose engine runs.
     pub fn start_at(
         testbed: &'t Testbed,
         placement: Placement,
@@ -38,6 +49,7 @@ impl<'t> Asked<'t> {
         Ok(Self {
             testbed,
             server,
+            _engines: Vec::new(),
             address,
         })
     }
@@ -56,7 +68,7 @@ impl<'t> Asked<'t> {
         clients: u32,
         servers: [&mut Self; N],
     ) -> anyhow::Result<[Seen; N]> {
-        let time = Duration::from_secs_f64(testbed.scale().seconds);
+        let time = Duration::from_secs_f64(testbed.scale.seconds);
         let connections = format!("--connections={clients}");
         let time = format!("--milliseconds={}", time.as_millis());
         let line = |server: &Self| {
@@ -75,19 +87,15 @@ impl<'t> Asked<'t> {
 
     /// Sends so many requests each second for the time of a measurement; how long that took.
     pub fn paced(&mut self, per_ms: u32) -> anyhow::Result<f64> {
-        let seconds = self.testbed.scale().seconds;
+        let seconds = self.testbed.scale.seconds;
         let (per_ms, time) = (
             format!("--per-ms={per_ms}"),
             format!("--milliseconds={:.0}", seconds * 1e3),
         );
         let line = [LOAD, "pace", &self.address, BYTES, &per_ms, &time];
-        let took_s = self.client(&line)?;
+        let client = self.testbed.placement(On::B, Stack::Kernel)?;
+        let took_s = self.testbed.ask(client, &line)?;
         self.server.check_alive()?;
         Ok(took_s)
-    }
-
-    fn client<T: DeserializeOwned>(&self, line: &[&str]) -> anyhow::Result<T> {
-        let client = self.testbed.placement(On::B, Stack::Kernel)?;
-        self.testbed.ask(client, line)
     }
 }

@@ -1,181 +1,107 @@
 //! `shunt bench bulk`: one stream of iperf3 as fast as it goes.
 
 use anyhow::Context as _;
-use lab::{INTERFACE, Program};
+use lab::INTERFACE;
 use serde_json::Value;
 
 use super::{
-    row::{Row, from},
     samples::Values,
-    setup::{Plan, Setup, Unavailable},
-    testbed::{On, Placement, Stack, Testbed},
+    setup::{Plan, Setup},
+    testbed::{On, Placement, Stack, Testbed, Unavailable},
 };
-use crate::{apps::case::Better, tools};
+use crate::tools;
 
 const PORT: u16 = 5201;
-const INLINE: Stack = Stack::Inline("af_packet");
 /// The TAP interface, and the addresses of the kernel and of the engine on it.
 const TAP: &str = "shunt0";
-const TAP_KERNEL: &str = "10.9.0.1/24";
-const TAP_ENGINE: &str = "10.9.0.2/24";
+const TAP_KERNEL: [u8; 4] = [10, 9, 0, 1];
+const TAP_ENGINE: &str = "10.9.0.2";
 
-/// What is measured.
 pub fn plan() -> Plan {
-    Plan {
-        setups: SETUPS.to_vec(),
-        rows: ROWS
-            .iter()
-            .map(|&[what, kernel, shunt]| Row {
-                what,
-                unit: "Gbit/s",
-                better: Better::Higher,
-                kernel: Some(from(kernel, "rate")),
-                shunt: from(shunt, "rate"),
-            })
-            .collect(),
-        notes: vec![
+    let mut setups = Setup::all(SETUPS, measure);
+    setups
+        .iter_mut()
+        .for_each(|setup| setup.tools = &["iperf3"]);
+    Plan::of(
+        ROWS,
+        setups,
+        &[
             "what iperf3's receiver counted; inline unless an engine is named",
             "an engine with a process of its own is the third on two processors",
         ],
-    }
-}
-
-const ROWS: [[&str; 3]; 11] = [
-    ["Shunt to kernel over veth", "kernel", "out"],
-    ["Shunt to kernel over TAP (engine)", "kernel", "tap"],
-    ["kernel to Shunt", "kernel", "in"],
-    ["Shunt to Shunt over veth", "kernel", "both"],
-    [
-        "same host, both inline, against loopback",
-        "loopback",
-        "same",
-    ],
-    ["same host, both inline, against veth", "kernel", "same"],
-    [
-        "same host, one engine, against loopback",
-        "loopback",
-        "same-engine",
-    ],
-    [
-        "same host, one engine, against veth",
-        "kernel",
-        "same-engine",
-    ],
-    [
-        "same host, --loopback, against loopback",
-        "loopback",
-        "same-loopback",
-    ],
-    ["Shunt (engine) to kernel over veth", "kernel", "engine-out"],
-    ["kernel to Shunt (engine)", "kernel", "engine-in"],
-];
-
-const SETUPS: [Setup; 11] = [
-    setup("kernel", "kernel to kernel over veth", |testbed| {
-        over_veth(testbed, Stack::Kernel, Stack::Kernel)
-    }),
-    setup("out", "inline to kernel", |testbed| {
-        over_veth(testbed, INLINE, Stack::Kernel)
-    }),
-    setup("in", "kernel to inline", |testbed| {
-        over_veth(testbed, Stack::Kernel, INLINE)
-    }),
-    setup("both", "inline to inline", |testbed| {
-        over_veth(testbed, INLINE, INLINE)
-    }),
-    setup("tap", "engine to kernel over TAP", over_tap),
-    setup("engine-out", "engine to kernel", |testbed| {
-        let _engine = testbed.start_engine(On::A, &[])?;
-        over_veth(testbed, Stack::Engine, Stack::Kernel)
-    }),
-    setup("engine-in", "kernel to engine", |testbed| {
-        let _engine = testbed.start_engine(On::B, &[])?;
-        over_veth(testbed, Stack::Kernel, Stack::Engine)
-    }),
-    setup("loopback", "kernel loopback", |testbed| {
-        on_one_host(testbed, Stack::Kernel)
-    }),
-    setup("same-engine", "same host, one engine", |testbed| {
-        let _engine = testbed.start_engine(On::A, &[])?;
-        on_one_host(testbed, Stack::Engine)
-    }),
-    setup("same-loopback", "loopback on an engine", |testbed| {
-        let _engine = testbed.start_engine(On::A, &[])?;
-        on_one_host(testbed, Stack::Loopback)
-    }),
-    setup("same", "same host, both inline", |testbed| {
-        on_one_host(testbed, INLINE)
-    }),
-];
-
-const fn setup(
-    key: &'static str,
-    title: &'static str,
-    measure: fn(&Testbed) -> anyhow::Result<Values>,
-) -> Setup {
-    Setup {
-        tools: &["iperf3"],
-        ..Setup::new(key, title, measure)
-    }
-}
-
-/// From host a to host b.
-pub(super) fn over_veth(
-    testbed: &Testbed,
-    sender: Stack,
-    receiver: Stack,
-) -> anyhow::Result<Values> {
-    over_veth_with(testbed, (sender, receiver), &[])
-}
-
-/// As `over_veth`, with more flags for the iperf3 that sends.
-pub(super) fn over_veth_with(
-    testbed: &Testbed,
-    (sender, receiver): (Stack, Stack),
-    flags: &[&str],
-) -> anyhow::Result<Values> {
-    let sender = testbed.placement(On::A, sender)?;
-    stream_with(testbed, sender, testbed.placement(On::B, receiver)?, flags)
-}
-
-/// Both ends on host a.
-fn on_one_host(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
-    let sender = testbed.placement(On::A, stack)?;
-    stream_with(testbed, sender, testbed.placement(On::A, stack)?, &[])
-}
-
-/// From an engine to the kernel of the same host, over a TAP interface between them.
-fn over_tap(testbed: &Testbed) -> anyhow::Result<Values> {
-    if !tools::missing(&["ip"]).is_empty() {
-        return Err(Unavailable("ip (iproute2) is not installed".to_owned()).into());
-    }
-    let flags = ["--driver", "tap", "--nic", TAP, "--address", TAP_ENGINE];
-    let _engine = testbed.start_engine(On::A, &flags)?;
-    let mut command = testbed.host(On::A)?.command(tools::find("ip")?)?;
-    command.args(["address", "add", TAP_KERNEL, "dev", TAP]);
-    let interrupt = testbed.interrupt().clone();
-    Program::start("ip", command)?
-        .finish(std::time::Duration::from_secs(5), move || interrupt.came())?
-        .success()?;
-    let (address, _) = TAP_KERNEL
-        .split_once('/')
-        .context("invariant: an address with its prefix length")?;
-    let receiver = testbed
-        .placement(On::A, Stack::Kernel)?
-        .reached_at(address.parse()?);
-    let (engine, _) = TAP_ENGINE
-        .split_once('/')
-        .context("invariant: an address with its prefix length")?;
-    // The destination is an address of the very host: only its own address takes a socket to the engine.
-    stream_with(
-        testbed,
-        testbed.placement(On::A, Stack::Engine)?,
-        receiver,
-        &["-B", engine],
     )
 }
 
-fn stream_with(
+const ROWS: &str = "
+Shunt to kernel over veth                | Gbit/s ↑ | kernel   | out           | rate
+Shunt to kernel over TAP (engine)        | Gbit/s ↑ | kernel   | tap           | rate
+kernel to Shunt                          | Gbit/s ↑ | kernel   | in            | rate
+Shunt to Shunt over veth                 | Gbit/s ↑ | kernel   | both          | rate
+same host, both inline, against loopback | Gbit/s ↑ | loopback | same          | rate
+same host, both inline, against veth     | Gbit/s ↑ | kernel   | same          | rate
+same host, one engine, against loopback  | Gbit/s ↑ | loopback | same-engine   | rate
+same host, one engine, against veth      | Gbit/s ↑ | kernel   | same-engine   | rate
+same host, --loopback, against loopback  | Gbit/s ↑ | loopback | same-loopback | rate
+Shunt (engine) to kernel over veth       | Gbit/s ↑ | kernel   | engine-out    | rate
+kernel to Shunt (engine)                 | Gbit/s ↑ | kernel   | engine-in     | rate
+";
+
+const SETUPS: &str = "
+kernel        | kernel to kernel over veth | veth      | kernel
+out           | inline to kernel           | veth      | inline | kernel
+in            | kernel to inline           | veth      | kernel | inline
+both          | inline to inline           | veth      | inline
+tap           | engine to kernel over TAP  | tap       | engine | kernel
+engine-out    | engine to kernel           | veth      | engine | kernel
+engine-in     | kernel to engine           | veth      | kernel | engine
+loopback      | kernel loopback            | same host | kernel
+same-engine   | same host, one engine      | same host | engine
+same-loopback | loopback on an engine      | same host | loopback
+same          | same host, both inline     | same host | inline
+";
+
+fn measure(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
+    let [sender, receiver] = setup.ends();
+    match setup.what {
+        "tap" => over_tap(testbed, sender),
+        "same host" => stream(testbed, [(On::A, sender), (On::A, receiver)], &[]),
+        _ => over_veth(testbed, [sender, receiver], &[]),
+    }
+}
+
+/// From host a to host b, with more flags for the iperf3 that sends.
+pub(super) fn over_veth(
+    testbed: &Testbed,
+    [sender, receiver]: [Stack; 2],
+    flags: &[&str],
+) -> anyhow::Result<Values> {
+    stream(testbed, [(On::A, sender), (On::B, receiver)], flags)
+}
+
+fn stream(testbed: &Testbed, ends: [(On, Stack); 2], flags: &[&str]) -> anyhow::Result<Values> {
+    let _engines = testbed.engines(ends)?;
+    let [sender, receiver] = ends.map(|(on, stack)| testbed.placement(on, stack));
+    stream_between(testbed, sender?, receiver?, flags)
+}
+
+/// From an engine to the kernel of the same host, over a TAP interface between them.
+fn over_tap(testbed: &Testbed, engine: Stack) -> anyhow::Result<Values> {
+    if !tools::missing(&["ip"]).is_empty() {
+        return Err(Unavailable("ip (iproute2) is not installed".to_owned()).into());
+    }
+    let address = format!("{TAP_ENGINE}/24");
+    let flags = ["--driver", "tap", "--nic", TAP, "--address", &address];
+    let _engine = testbed.start_engine(On::A, &flags)?;
+    let kernel = std::net::Ipv4Addr::from(TAP_KERNEL);
+    let words = ["address", "add", &format!("{kernel}/24"), "dev", TAP];
+    testbed.administer(On::A, "ip", &words)?;
+    let receiver = testbed.placement(On::A, Stack::Kernel)?.reached_at(kernel);
+    let sender = testbed.placement(On::A, engine)?;
+    // The destination is an address of the very host: only its own address takes a socket to the engine.
+    stream_between(testbed, sender, receiver, &["-B", TAP_ENGINE])
+}
+
+fn stream_between(
     testbed: &Testbed,
     sender: Placement,
     receiver: Placement,
@@ -185,7 +111,7 @@ fn stream_with(
     let line = ["iperf3", "-s", "-B", &address, "-p", &port, "--forceflush"];
     let mut server = testbed.serve(receiver, "Server listening", &line)?;
     // It counts whole seconds, and 0 is for ever.
-    let seconds = testbed.scale().seconds.ceil().to_string();
+    let seconds = testbed.scale.seconds.ceil().to_string();
     let line = ["iperf3", "-c", &address, "-p", &port, "-t", &seconds, "-J"];
     let finished = testbed.run(sender, &[&line[..], extra].concat())?;
     server.check_alive()?;

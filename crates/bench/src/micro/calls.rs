@@ -11,21 +11,14 @@ const MOVING: [&str; 4] = [
 ];
 const MAKING: [&str; 1] = ["socket create + close, never connected"];
 
-/// What is measured.
-///
-/// # Errors
-/// A row has another name.
 pub fn plan() -> anyhow::Result<Plan> {
-    let words =
-        |names: &[&str]| -> Vec<String> { names.iter().map(|&name| name.to_owned()).collect() };
-    let (mut moving, mut making) = (cpu::plan(), connect::plan());
-    moving.keep_only(&words(&MOVING))?;
-    making.keep_only(&words(&MAKING))?;
-    moving.setups.append(&mut making.setups);
-    moving.rows.append(&mut making.rows);
-    moving.notes = vec![
-        "send and receive: processor time of the program; beside an engine that of the engine is not in it, inline it is",
-        "create + close: time in socket(2) and close(2)",
-    ];
-    Ok(moving)
+    let making = connect::plan().only(&MAKING)?;
+    let plan = Plan {
+        notes: vec![
+            "send and receive: processor time of the program; beside an engine that of the engine is not in it, inline it is",
+            "create + close: time in socket(2) and close(2)",
+        ],
+        ..cpu::plan().only(&MOVING)?.and(making)
+    };
+    Ok(plan)
 }

@@ -2,22 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use load::competing::{alone, beside};
 
 use super::{
     asked::Asked,
-    row::{Row, from},
     samples::Values,
     setup::{Plan, Setup},
-    testbed::{On, Stack, Testbed},
+    testbed::Testbed,
 };
-use crate::apps::case::Better;
 
-const INLINE: Stack = Stack::Inline("af_packet");
-/// Requests each millisecond.
-const LIGHT: u32 = 2;
-const HEAVY: u32 = 16;
 /// A load that took so many times longer than it should was not the same.
 const LATE: f64 = 1.25;
 /// Work at rest before and after may differ by so much; by more, others used the machine meanwhile.
@@ -25,72 +19,38 @@ const DRIFT: f64 = 0.1;
 /// How often it is tried to have neither.
 const TRIES: usize = 3;
 
-/// What is measured.
 pub fn plan() -> Plan {
-    let row = |what, kernel, shunt| Row {
-        what,
-        unit: "% of its work",
-        better: Better::Higher,
-        kernel: Some(from(kernel, "left")),
-        shunt: from(shunt, "left"),
-    };
-    Plan {
-        setups: SETUPS.to_vec(),
-        rows: vec![
-            row(
-                "left to other programs, 16,000 requests/s, server inline",
-                "heavy-kernel",
-                "heavy-inline",
-            ),
-            row(
-                "left to other programs, 16,000 requests/s, engine beside the server",
-                "heavy-kernel",
-                "heavy-engine",
-            ),
-            row(
-                "left to other programs, 2,000 requests/s, server inline",
-                "light-kernel",
-                "light-inline",
-            ),
-            row(
-                "left to other programs, 2,000 requests/s, engine beside the server",
-                "light-kernel",
-                "light-engine",
-            ),
-        ],
-        notes: vec![
+    Plan::of(
+        ROWS,
+        Setup::all(SETUPS, left),
+        &[
             "other programs: one on each processor that only computes; what they get done beside the load, of what they get done beside the same server at rest",
             "the load: 64 bytes each way, asked by the kernel of the other host, which is on this machine too; a run in which it was not answered in time fails",
         ],
-    }
+    )
 }
 
-const SETUPS: [Setup; 6] = [
-    Setup::new("heavy-kernel", "16,000/s, kernel", |testbed| {
-        left(testbed, Stack::Kernel, HEAVY)
-    }),
-    Setup::new("heavy-inline", "16,000/s, inline", |testbed| {
-        left(testbed, INLINE, HEAVY)
-    }),
-    Setup::new("heavy-engine", "16,000/s, engine", |testbed| {
-        let _engine = testbed.start_engine(On::A, &[])?;
-        left(testbed, Stack::Engine, HEAVY)
-    }),
-    Setup::new("light-kernel", "2,000/s, kernel", |testbed| {
-        left(testbed, Stack::Kernel, LIGHT)
-    }),
-    Setup::new("light-inline", "2,000/s, inline", |testbed| {
-        left(testbed, INLINE, LIGHT)
-    }),
-    Setup::new("light-engine", "2,000/s, engine", |testbed| {
-        let _engine = testbed.start_engine(On::A, &[])?;
-        left(testbed, Stack::Engine, LIGHT)
-    }),
-];
+const ROWS: &str = "
+left to other programs, 16,000 requests/s, server inline            | % of its work ↑ | heavy-kernel | heavy-inline | left
+left to other programs, 16,000 requests/s, engine beside the server | % of its work ↑ | heavy-kernel | heavy-engine | left
+left to other programs, 2,000 requests/s, server inline             | % of its work ↑ | light-kernel | light-inline | left
+left to other programs, 2,000 requests/s, engine beside the server  | % of its work ↑ | light-kernel | light-engine | left
+";
 
-fn left(testbed: &Testbed, stack: Stack, per_ms: u32) -> anyhow::Result<Values> {
-    let seconds = testbed.scale().seconds;
-    let mut server = Asked::start(testbed, stack, 0)?;
+/// With the requests of each millisecond.
+const SETUPS: &str = "
+heavy-kernel | 16,000/s, kernel | 16 | kernel
+heavy-inline | 16,000/s, inline | 16 | inline
+heavy-engine | 16,000/s, engine | 16 | engine
+light-kernel | 2,000/s, kernel  | 2  | kernel
+light-inline | 2,000/s, inline  | 2  | inline
+light-engine | 2,000/s, engine  | 2  | engine
+";
+
+fn left(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
+    let seconds = testbed.scale.seconds;
+    let per_ms = setup.what.parse().context("requests of a setup")?;
+    let mut server = Asked::start(testbed, setup, 0)?;
     let at_rest = || alone(Duration::from_secs_f64(seconds));
     let mut disturbed = String::new();
     for _ in 0..TRIES {

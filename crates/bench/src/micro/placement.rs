@@ -1,18 +1,19 @@
 //! `shunt bench placement`: two programs with an engine each, and with one engine for both; and one program over two engines, policy by
 //! policy: the `toe` paper's future work.
 
+use std::net::Ipv4Addr;
+
 use anyhow::{Context as _, ensure};
-use lab::INTERFACE;
+use lab::{INTERFACE, Program};
 use sim::placement::jain;
 
 use super::{
     asked::Asked,
-    row::{Row, from},
     samples::Values,
     setup::{Plan, Setup},
-    testbed::{On, Placement, Stack, Testbed},
+    testbed::{On, Stack, Testbed},
 };
-use crate::{apps::case::Better, cores};
+use crate::cores;
 
 /// Clients of each server.
 const CLIENTS: u32 = 16;
@@ -23,148 +24,91 @@ const COMPUTE_US: u32 = 2;
 const FIRST: &str = hostif::DEFAULT_ENGINE_NAME;
 const SECOND: &str = "@shunt/second";
 
-/// What is measured.
 pub fn plan() -> Plan {
-    Plan {
-        setups: setups(),
-        rows: rows(),
-        notes: vec![
+    let mut setups = Setup::all(TWO_PROGRAMS, two_programs);
+    setups.extend(Setup::all(ONE_PROGRAM, one_program));
+    Plan::of(
+        ROWS,
+        setups,
+        &[
             "64 bytes each way and 2 µs of computation; two servers, each asked by 16 clients on the kernel of the other host, at the same time; both rates together",
             "the second engine has the processor before the first one's, which on two processors the programs use as well",
             "the row that is beside one engine has that engine's values in the column of the kernel",
             "one program: 32 connections of a client over both engines to a server on the kernel of the other host",
             "Jain index: 1 where both have the same, 0.5 where one has all",
         ],
-    }
+    )
 }
 
-fn rows() -> Vec<Row> {
-    let rows = TWO_PROGRAMS.map(|(what, kernel, shunt)| {
-        let quantity = |what, unit, quantity| Row {
-            what,
-            unit,
-            better: Better::Higher,
-            kernel: Some(from(kernel, quantity)),
-            shunt: from(shunt, quantity),
-        };
-        [
-            quantity(what, "requests/s", "rate"),
-            quantity("  Jain index of the two programs", "1 is even", "jain"),
-        ]
-    });
-    let of_policies = POLICIES.map(|policy| {
-        [
-            Row {
-                what: policy.what,
-                unit: "requests/s",
-                better: Better::Higher,
-                kernel: Some(from("client-kernel", "rate")),
-                shunt: from(policy.name, "rate"),
-            },
-            Row {
-                what: "  Jain index of the connections of the two engines",
-                unit: "1 is even",
-                better: Better::Higher,
-                kernel: None,
-                shunt: from(policy.name, "jain"),
-            },
-            Row {
-                what: "  of these connections, on the first engine",
-                unit: "%",
-                better: Better::Higher,
-                kernel: None,
-                shunt: from(policy.name, "first"),
-            },
-        ]
-    });
-    let of_policies = of_policies.into_iter().flatten();
-    rows.into_iter().flatten().chain(of_policies).collect()
-}
+const ROWS: &str = "
+two programs, an engine each                         | requests/s ↑ | kernel        | two         | rate
+  Jain index of the two programs                     | 1 is even ↑  | kernel        | two         | jain
+two programs, one engine for both                    | requests/s ↑ | kernel        | one         | rate
+  Jain index of the two programs                     | 1 is even ↑  | kernel        | one         | jain
+an engine each, beside one engine for both           | requests/s ↑ | one           | two         | rate
+  Jain index of the two programs                     | 1 is even ↑  | one           | two         | jain
+one program over two engines, priority               | requests/s ↑ | client-kernel | priority    | rate
+  Jain index of the connections of the two engines   | 1 is even ↑  | -             | priority    | jain
+  of these connections, on the first engine          | % ↑          | -             | priority    | first
+one program over two engines, round-robin            | requests/s ↑ | client-kernel | round-robin | rate
+  Jain index of the connections of the two engines   | 1 is even ↑  | -             | round-robin | jain
+  of these connections, on the first engine          | % ↑          | -             | round-robin | first
+one program over two engines, least-load             | requests/s ↑ | client-kernel | least-load  | rate
+  Jain index of the connections of the two engines   | 1 is even ↑  | -             | least-load  | jain
+  of these connections, on the first engine          | % ↑          | -             | least-load  | first
+one program over two engines, flow-hash              | requests/s ↑ | client-kernel | flow-hash   | rate
+  Jain index of the connections of the two engines   | 1 is even ↑  | -             | flow-hash   | jain
+  of these connections, on the first engine          | % ↑          | -             | flow-hash   | first
+";
 
-fn setups() -> Vec<Setup> {
-    let mut setups = vec![
-        Setup::new("kernel", "two programs, kernel", |testbed| {
-            let place = testbed.placement(On::A, Stack::Kernel)?;
-            two_programs(testbed, [place.with_port(0), place.with_port(1)])
-        }),
-        Setup::new("one", "two programs, one engine", |testbed| {
-            let _engine = testbed.start_engine(On::A, &[])?;
-            let place = testbed.placement(On::A, Stack::Engine)?;
-            two_programs(testbed, [place.with_port(0), place.with_port(1)])
-        }),
-        Setup::new("two", "two programs, an engine each", |testbed| {
-            let engines = Engines::start(testbed, On::A)?;
-            two_programs(testbed, engines.places)
-        }),
-        Setup::new("client-kernel", "one program, kernel", |testbed| {
-            let client = testbed.placement(On::B, Stack::Kernel)?;
-            Ok(vec![("rate", spread(testbed, client)?)])
-        }),
-    ];
-    setups.extend(POLICIES.map(|policy| Setup::new(policy.name, policy.name, policy.measure)));
-    setups
-}
+const TWO_PROGRAMS: &str = "
+kernel | two programs, kernel         | | kernel
+one    | two programs, one engine     | | engine
+two    | two programs, an engine each | | engine --engine @shunt/engine | engine --engine @shunt/second
+";
+/// Over both engines where there are any.
+const ONE_PROGRAM: &str = "
+client-kernel | one program, kernel | | kernel
+priority      | priority            | | engine --engine @shunt/engine --engine @shunt/second --placement priority
+round-robin   | round-robin         | | engine --engine @shunt/engine --engine @shunt/second --placement round-robin
+least-load    | least-load          | | engine --engine @shunt/engine --engine @shunt/second --placement least-load
+flow-hash     | flow-hash           | | engine --engine @shunt/engine --engine @shunt/second --placement flow-hash
+";
 
-const TWO_PROGRAMS: [(&str, &str, &str); 3] = [
-    ("two programs, an engine each", "kernel", "two"),
-    ("two programs, one engine for both", "kernel", "one"),
-    ("an engine each, beside one engine for both", "one", "two"),
-];
-
-struct Policy {
-    name: &'static str,
-    what: &'static str,
-    measure: fn(&Testbed) -> anyhow::Result<Values>,
-}
-
-const POLICIES: [Policy; 4] = [
-    Policy {
-        name: "priority",
-        what: "one program over two engines, priority",
-        measure: |testbed| over_both(testbed, "priority"),
-    },
-    Policy {
-        name: "round-robin",
-        what: "one program over two engines, round-robin",
-        measure: |testbed| over_both(testbed, "round-robin"),
-    },
-    Policy {
-        name: "least-load",
-        what: "one program over two engines, least-load",
-        measure: |testbed| over_both(testbed, "least-load"),
-    },
-    Policy {
-        name: "flow-hash",
-        what: "one program over two engines, flow-hash",
-        measure: |testbed| over_both(testbed, "flow-hash"),
-    },
-];
-
-/// Two engines of one host, each with a processor of its own where there are two.
+/// Two engines of one host, each with a processor of its own where there are two; ended when they are dropped.
 struct Engines {
-    places: [Placement; 2],
-    _engines: [lab::Program; 2],
+    /// Where the second one is reached.
+    second_address: Ipv4Addr,
+    _engines: [Program; 2],
 }
 
 impl Engines {
     fn start(testbed: &Testbed, on: On) -> anyhow::Result<Self> {
         let mut cpus = cores::for_engines();
         let first = testbed.start_engine_on(on, &[], cpus.next())?;
-        let address = testbed.fresh_address(on)?;
-        let with_length = format!("{address}/24");
-        let flags = ["--nic", INTERFACE, "--address", &with_length];
-        let flags = [&flags[..], &["--name", SECOND]].concat();
+        let second_address = testbed.fresh_address(on)?;
+        let address = format!("{second_address}/24");
+        let flags = ["--nic", INTERFACE, "--address", &address, "--name", SECOND];
         let second = testbed.start_engine_on(on, &flags, cpus.next())?;
-        let place = |names| testbed.placement(on, Stack::Engines(names, None));
         Ok(Self {
-            places: [place(&[FIRST])?, place(&[SECOND])?.reached_at(address)],
+            second_address,
             _engines: [first, second],
         })
     }
 }
 
-/// Servers at both places, asked at the same time.
-fn two_programs(testbed: &Testbed, [first, second]: [Placement; 2]) -> anyhow::Result<Values> {
+fn two_programs(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
+    let [first, second] = setup.ends();
+    let place = |stack| testbed.placement(On::A, stack);
+    let (_engines, two);
+    let [first, second] = if first == second {
+        _engines = testbed.engines([(On::A, first)])?;
+        let place = place(first)?;
+        [place.with_port(0), place.with_port(1)]
+    } else {
+        two = Engines::start(testbed, On::A)?;
+        [place(first)?, place(second)?.reached_at(two.second_address)]
+    };
     let mut first = Asked::start_at(testbed, first, COMPUTE_US)?;
     let mut second = Asked::start_at(testbed, second, COMPUTE_US)?;
     let from = testbed.placement(On::B, Stack::Kernel)?;
@@ -173,18 +117,21 @@ fn two_programs(testbed: &Testbed, [first, second]: [Placement; 2]) -> anyhow::R
     Ok(vec![("rate", rates.iter().sum()), ("jain", jain(&rates))])
 }
 
-/// What a client there gets answered in a second.
-fn spread(testbed: &Testbed, client: Placement) -> anyhow::Result<f64> {
+fn one_program(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
+    let [stack, _] = setup.ends();
+    let is_kernel = stack == Stack::Kernel;
+    let _engines = match is_kernel {
+        true => None,
+        false => Some(Engines::start(testbed, On::B)?),
+    };
+    let client = testbed.placement(On::B, stack)?;
     let server = testbed.placement(On::A, Stack::Kernel)?;
     let mut server = Asked::start_at(testbed, server, COMPUTE_US)?;
     let [seen] = Asked::together(testbed, client, SPREAD_CLIENTS, [&mut server])?;
-    Ok(seen.rate_per_s)
-}
-
-fn over_both(testbed: &Testbed, policy: &'static str) -> anyhow::Result<Values> {
-    let _engines = Engines::start(testbed, On::B)?;
-    let client = testbed.placement(On::B, Stack::Engines(&[FIRST, SECOND], Some(policy)))?;
-    let rate = spread(testbed, client)?;
+    let rate = ("rate", seen.rate_per_s);
+    if is_kernel {
+        return Ok(vec![rate]);
+    }
     let opened = |name: &str| -> anyhow::Result<f64> {
         let status = testbed.status(On::B, name)?;
         let opened = status["stack_counters"]["TcpActiveOpens"].as_f64();
@@ -197,7 +144,7 @@ fn over_both(testbed: &Testbed, policy: &'static str) -> anyhow::Result<Values> 
         "{all} connections were opened, not all {SPREAD_CLIENTS} and that which asks for the server's figures"
     );
     Ok(vec![
-        ("rate", rate),
+        rate,
         ("jain", jain(&opened)),
         ("first", 100.0 * opened[0] / all),
     ])

@@ -23,32 +23,16 @@ const CPU: [&str; 2] = [
     "program's CPU per recv(2) of 1 KiB, engine",
 ];
 
-/// What is measured.
-///
-/// # Errors
-/// A row has another name.
 pub fn plan() -> anyhow::Result<Plan> {
-    let parts = [
-        (latency::plan(), &LATENCY[..]),
-        (rate::plan(), &RATE),
-        (bulk::plan(), &BULK),
-        (cpu::plan(), &CPU),
+    let parts = latency::plan().only(&LATENCY)?;
+    let parts = parts.and(rate::plan().only(&RATE)?);
+    let parts = parts.and(bulk::plan().only(&BULK)?);
+    let mut whole = parts.and(cpu::plan().only(&CPU)?);
+    whole.notes = vec![
+        "inline: the engine is in the program, at an address of its own; --loopback: one engine process between both programs",
+        "a whole round trip; both ends of the kernel's side are on the kernel, and spin where Shunt's do unless sockperf is named",
+        "CPU of the program per call, not of the engine",
     ];
-    let mut whole = Plan {
-        setups: Vec::new(),
-        rows: Vec::new(),
-        notes: vec![
-            "inline: the engine is in the program, at an address of its own; --loopback: one engine process between both programs",
-            "a whole round trip; both ends of the kernel's side are on the kernel, and spin where Shunt's do unless sockperf is named",
-            "CPU of the program per call, not of the engine",
-        ],
-    };
-    for (mut plan, words) in parts {
-        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        plan.keep_only(&words)?;
-        whole.setups.append(&mut plan.setups);
-        whole.rows.append(&mut plan.rows);
-    }
     // Of the tail the table of `shunt bench latency` tells more.
     whole.rows.retain(|row| row.what.trim() != "p99.9");
     Ok(whole)

@@ -4,13 +4,15 @@ use load::idle::IdleLatency;
 use serde::Serialize;
 
 use super::{row::Measured, samples::Samples, setup::Plan, testbed::Testbed};
-use crate::cores::{self, CoreDistance};
+use crate::{
+    cores::{self, CoreDistance},
+    tools,
+};
 use output::Table;
 
-/// The whole result.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    measured: &'static str,
+    measured: String,
     version: &'static str,
     pub kernel: String,
     pub cores: usize,
@@ -36,25 +38,21 @@ pub struct Report {
 impl Report {
     /// Sums up what was measured.
     pub fn of(
-        measured: &'static str,
+        measured: &str,
         runs: u32,
         testbed: &Testbed,
         plan: &Plan,
         samples: &Samples,
         before: Option<CoreDistance>,
     ) -> Self {
-        let release = rustix::system::uname()
-            .release()
-            .to_string_lossy()
-            .into_owned();
         Self {
-            measured,
+            measured: measured.to_owned(),
             version: env!("CARGO_PKG_VERSION"),
-            kernel: release,
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            cable: testbed.lab().cable().to_string(),
-            mtu_bytes: testbed.lab().mtu(),
-            congestion_control: testbed.lab().congestion().to_owned(),
+            kernel: tools::kernel_release(),
+            cores: tools::processors(),
+            cable: testbed.lab.cable().to_string(),
+            mtu_bytes: testbed.lab.mtu(),
+            congestion_control: testbed.lab.congestion().to_owned(),
             engine_cpu: cores::for_engine(),
             cache_line_round_trip_before: before,
             cache_line_round_trip_after: CoreDistance::measure(),
@@ -109,16 +107,10 @@ impl Report {
 
     /// The table and what belongs to it.
     pub fn text(&self) -> String {
-        let mut table = Table::new([
-            self.measured,
-            "unit",
-            "kernel",
-            "spread",
-            "Shunt",
-            "spread",
-            "Shunt/kernel",
-            "runs",
-        ]);
+        let mut table = Table::new(&format!(
+            "{} | unit | kernel | spread | Shunt | spread | Shunt/kernel | runs",
+            self.measured
+        ));
         for row in &self.rows {
             table.row(row.cells());
         }

@@ -3,42 +3,58 @@
 use serde::Serialize;
 
 use super::samples::Samples;
-use crate::apps::case::{Better, number};
+use crate::unit::{Better, number};
+use output::columns;
 use statistics::{Interval, Summary, median_ratio};
-
-/// Where the values of a row come from: a setup by its key, and one of the quantities it reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Source {
-    /// Key of the setup.
-    pub setup: &'static str,
-    /// Name of the quantity.
-    pub quantity: &'static str,
-}
-
-/// Names a [`Source`].
-pub const fn from(setup: &'static str, quantity: &'static str) -> Source {
-    Source { setup, quantity }
-}
 
 /// One row before it is measured.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// What is measured, in a few words.
-    pub what: &'static str,
-    /// In which unit.
+    /// What is measured, in a few words; indented where it is a part of the row above.
+    pub what: String,
     pub unit: &'static str,
     /// Which direction is good.
     pub better: Better,
-    /// What it is compared with; None for a value of Shunt alone.
-    pub kernel: Option<Source>,
-    /// Shunt's values.
-    pub shunt: Source,
+    /// The setup that it is compared with, by its key; None for a value of Shunt alone.
+    pub kernel: Option<&'static str>,
+    /// The setup of Shunt.
+    pub shunt: &'static str,
+    /// Which of the quantities that setups report.
+    pub quantity: &'static str,
+}
+
+impl Row {
+    /// Those of a table with a line for each: what, unit and the better direction, setup of the kernel or `-`, setup of Shunt,
+    /// quantities. Further quantities have rows below, with their names.
+    pub fn all(table: &'static str) -> Vec<Self> {
+        let mut rows = Vec::new();
+        for [what, unit, kernel, shunt, quantities] in columns(table) {
+            let (unit, better) = match unit.strip_suffix(" ↓") {
+                Some(unit) => (unit, Better::Lower),
+                None => (unit.trim_end_matches(" ↑"), Better::Higher),
+            };
+            let mut what = what.to_owned();
+            for quantity in quantities.split_ascii_whitespace() {
+                rows.push(Self {
+                    what: std::mem::take(&mut what),
+                    unit,
+                    better,
+                    kernel: (kernel != "-").then_some(kernel),
+                    shunt,
+                    quantity,
+                });
+            }
+            let named = rows.iter_mut().filter(|row| row.what.is_empty());
+            named.for_each(|row| row.what = format!("  {}", row.quantity));
+        }
+        rows
+    }
 }
 
 /// One row with what was measured.
 #[derive(Debug, Serialize)]
 pub struct Measured {
-    pub what: &'static str,
+    pub what: String,
     pub unit: &'static str,
     pub better: Better,
     pub kernel: Option<Summary>,
@@ -54,7 +70,7 @@ pub struct Measured {
 impl Measured {
     /// Sums up the samples of a row.
     pub fn of(row: &Row, samples: &Samples) -> Self {
-        let values = |source: Source| samples.values(source);
+        let values = |setup| samples.values(setup, row.quantity);
         let shunt = values(row.shunt);
         let kernel = row.kernel.map(values);
         let ratio_in = |(run, kernel): &(u32, f64)| {
@@ -69,9 +85,9 @@ impl Measured {
         let ratio = Summary::of(&ratios);
         let shunt = summary(&shunt);
         let sources = row.kernel.into_iter().chain([row.shunt]);
-        let missing = sources.filter_map(|source| samples.why_missing(source.setup));
+        let missing = sources.filter_map(|setup| samples.why_missing(setup));
         Self {
-            what: row.what,
+            what: row.what.clone(),
             unit: row.unit,
             better: row.better,
             kernel: kernel.as_deref().and_then(summary),
@@ -100,7 +116,7 @@ impl Measured {
         let ratio = self.ratio.as_ref();
         let runs = self.shunt.as_ref().map_or(0, |side| side.samples.len());
         [
-            self.what.to_owned(),
+            self.what.clone(),
             self.unit.to_owned(),
             median(&self.kernel),
             spread(&self.kernel),
@@ -124,13 +140,9 @@ pub fn interval(ratios: &[f64]) -> Option<Interval> {
 mod tests {
     use super::*;
 
-    const ROW: Row = Row {
-        what: "round trip",
-        unit: "µs",
-        better: Better::Lower,
-        kernel: Some(from("kernel", "p50")),
-        shunt: from("shunt", "p50"),
-    };
+    fn row() -> Row {
+        Row::all("round trip | µs ↓ | kernel | shunt | p50").remove(0)
+    }
 
     fn samples(kernel: &[f64], shunt: &[f64]) -> Samples {
         let mut samples = Samples::default();
@@ -145,7 +157,7 @@ mod tests {
     #[test]
     fn the_ratio_is_the_median_of_the_ratios_within_runs() {
         // The machine was twice as slow in the second run, for both.
-        let measured = Measured::of(&ROW, &samples(&[10.0, 20.0, 10.0], &[4.0, 8.0, 6.0]));
+        let measured = Measured::of(&row(), &samples(&[10.0, 20.0, 10.0], &[4.0, 8.0, 6.0]));
         let ratio = measured.ratio.as_ref().unwrap();
         assert!((ratio.median - 0.4).abs() < 1e-9 && (ratio.max - 0.6).abs() < 1e-9);
         assert_eq!(measured.cells()[6], "0.40");
@@ -153,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_difference_that_is_smaller_than_the_noise_is_marked() {
-        let measured = Measured::of(&ROW, &samples(&[10.0, 12.0, 9.0], &[11.0, 9.0, 10.0]));
+        let measured = Measured::of(&row(), &samples(&[10.0, 12.0, 9.0], &[11.0, 9.0, 10.0]));
         assert!(measured.is_in_noise());
         assert!(
             measured.cells()[6].ends_with(" ~"),
@@ -161,7 +173,7 @@ mod tests {
             measured.cells()
         );
         // Two runs do not tell how runs differ.
-        let measured = Measured::of(&ROW, &samples(&[10.0, 12.0], &[11.0, 9.0]));
+        let measured = Measured::of(&row(), &samples(&[10.0, 12.0], &[11.0, 9.0]));
         assert!(measured.interval.is_none() && !measured.is_in_noise());
     }
 
@@ -169,7 +181,7 @@ mod tests {
     fn a_row_without_values_says_why() {
         let mut none = samples(&[10.0], &[]);
         none.skip("shunt", "no such driver".to_owned());
-        let none = Measured::of(&ROW, &none);
+        let none = Measured::of(&row(), &none);
         assert_eq!(
             (none.cells()[6].as_str(), none.cells()[7].as_str()),
             ("-", "0")

@@ -1,11 +1,8 @@
 //! What was measured so far: values by setup, quantity and run, and what could not be measured.
 
-use super::row::Source;
-
 /// Values of one run of a setup, by quantity.
 pub type Values = Vec<(&'static str, f64)>;
 
-/// Everything that was measured.
 #[derive(Debug, Default)]
 pub struct Samples {
     runs: Vec<(&'static str, u32, Values)>,
@@ -14,7 +11,6 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// A run of a setup.
     pub fn add(&mut self, setup: &'static str, run: u32, values: Values) {
         self.runs.push((setup, run, values));
     }
@@ -42,13 +38,13 @@ impl Samples {
     }
 
     /// The values of a quantity, with the number of their run.
-    pub fn values(&self, source: Source) -> Vec<(u32, f64)> {
-        if self.is_over(source.setup) {
+    pub fn values(&self, setup: &str, quantity: &str) -> Vec<(u32, f64)> {
+        if self.is_over(setup) {
             return Vec::new();
         }
-        let runs = self.runs.iter().filter(|(key, ..)| *key == source.setup);
+        let runs = self.runs.iter().filter(|(key, ..)| *key == setup);
         let value = |values: &Values| {
-            let found = values.iter().find(|(name, _)| *name == source.quantity);
+            let found = values.iter().find(|(name, _)| *name == quantity);
             found.map(|(_, value)| *value)
         };
         runs.filter_map(|(_, run, values)| Some((*run, value(values)?)))

@@ -1,8 +1,13 @@
 //! One way of running programs, and a set of such ways with the rows that compare them.
 
 use anyhow::bail;
+use output::columns;
 
-use super::{row::Row, samples::Values, testbed::Testbed};
+use super::{
+    row::Row,
+    samples::Values,
+    testbed::{Stack, Testbed},
+};
 
 /// Whether idle processors may sleep deeply while a setup is measured: the same for both sides of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,9 +19,8 @@ pub enum Idle {
 }
 
 /// Programs on stacks, and what is read from them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Setup {
-    /// Names it in rows.
     pub key: &'static str,
     /// What happens, in a few words.
     pub title: &'static str,
@@ -24,24 +28,36 @@ pub struct Setup {
     pub idle: Idle,
     /// Programs that must be installed.
     pub tools: &'static [&'static str],
-    /// Measures once.
-    pub measure: fn(&Testbed) -> anyhow::Result<Values>,
+    /// What of several things that `measure` can do.
+    pub what: &'static str,
+    /// Of the server and then of the client, as far as they differ from one setup to the next.
+    pub stacks: Vec<Stack>,
+    pub measure: fn(&Testbed, &Self) -> anyhow::Result<Values>,
 }
 
 impl Setup {
-    /// One that needs no program but this one, with processors held from deep idle.
-    pub const fn new(
-        key: &'static str,
-        title: &'static str,
-        measure: fn(&Testbed) -> anyhow::Result<Values>,
-    ) -> Self {
-        Self {
+    /// Those of a table with a line for each: key, title, what, stacks. They need no program but this one, and processors are held
+    /// from deep idle.
+    pub fn all(
+        table: &'static str,
+        measure: fn(&Testbed, &Self) -> anyhow::Result<Values>,
+    ) -> Vec<Self> {
+        let setup = |[key, title, what, stacks @ ..]: [&'static str; 5]| Self {
             key,
             title,
             idle: Idle::Held,
             tools: &[],
+            what,
+            stacks: stacks.into_iter().filter_map(Stack::named).collect(),
             measure,
-        }
+        };
+        columns(table).map(setup).collect()
+    }
+
+    /// The first of its stacks, and the last.
+    pub fn ends(&self) -> [Stack; 2] {
+        let kernel = Stack::Kernel;
+        [self.stacks.first(), self.stacks.last()].map(|stack| stack.copied().unwrap_or(kernel))
     }
 }
 
@@ -57,12 +73,31 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Of the tables of rows and setups.
+    pub fn of(rows: &'static str, setups: Vec<Setup>, notes: &[&'static str]) -> Self {
+        Self {
+            setups,
+            rows: Row::all(rows),
+            notes: notes.to_vec(),
+        }
+    }
+
+    /// The same with the rows and setups of another one, but its own notes.
+    pub fn and(mut self, other: Self) -> Self {
+        self.setups.extend(other.setups);
+        self.rows.extend(other.rows);
+        self
+    }
+
+    /// With [`Self::keep_only`].
+    pub fn only(mut self, words: &[impl AsRef<str>]) -> anyhow::Result<Self> {
+        self.keep_only(words)?;
+        Ok(self)
+    }
+
     /// Keeps the rows in whose name one of the words stands, with those that are indented below them, and the
     /// setups that they need. No words: everything. Words with commas are several, unless a name has them so.
-    ///
-    /// # Errors
-    /// No row is left.
-    pub fn keep_only(&mut self, words: &[String]) -> anyhow::Result<()> {
+    fn keep_only(&mut self, words: &[impl AsRef<str>]) -> anyhow::Result<()> {
         if words.is_empty() {
             return Ok(());
         }
@@ -70,7 +105,7 @@ impl Plan {
         let names: Vec<String> = all.iter().map(|row| row.what.to_lowercase()).collect();
         let words: Vec<String> = words
             .iter()
-            .flat_map(|text| split(&text.to_lowercase(), &names))
+            .flat_map(|text| split(&text.as_ref().to_lowercase(), &names))
             .collect();
         let mut is_wanted = false;
         self.rows.retain(|row| {
@@ -89,20 +124,17 @@ impl Plan {
                 names.join("\n")
             );
         }
-        let needed = self.setups.iter().filter(|setup| self.needs(setup));
-        self.setups = needed.copied().collect();
+        let rows = &self.rows;
+        self.setups.retain(|setup| needs(rows, setup));
         Ok(())
     }
 
     /// Refuses to set things beside each other that were measured under other conditions.
-    ///
-    /// # Errors
-    /// A row whose two sides are unlike.
     pub fn check_alike(&self) -> anyhow::Result<()> {
         let setup = |key: &str| self.setups.iter().find(|setup| setup.key == key);
         for row in &self.rows {
-            let sides = row.kernel.and_then(|kernel| setup(kernel.setup));
-            let Some((kernel, shunt)) = sides.zip(setup(row.shunt.setup)) else {
+            let sides = row.kernel.and_then(setup).zip(setup(row.shunt));
+            let Some((kernel, shunt)) = sides else {
                 continue;
             };
             if kernel.idle != shunt.idle {
@@ -113,21 +145,20 @@ impl Plan {
                     shunt.title
                 );
             }
-            if row.kernel.map(|kernel| kernel.quantity) != Some(row.shunt.quantity) {
-                bail!("{}: two quantities are not compared", row.what.trim());
-            }
         }
         Ok(())
     }
 
     /// Whether a row compares what the setup measures.
+    #[cfg(test)]
     pub fn needs(&self, setup: &Setup) -> bool {
-        let mut sources = self
-            .rows
-            .iter()
-            .flat_map(|row| row.kernel.into_iter().chain([row.shunt]));
-        sources.any(|source| source.setup == setup.key)
+        needs(&self.rows, setup)
     }
+}
+
+fn needs(rows: &[Row], setup: &Setup) -> bool {
+    rows.iter()
+        .any(|row| row.kernel == Some(setup.key) || row.shunt == setup.key)
 }
 
 /// The words of a list with commas. From its beginning the longest piece that is in a name counts as one word, so
@@ -154,15 +185,3 @@ fn split(text: &str, names: &[String]) -> Vec<String> {
 fn is_below(row: &Row) -> bool {
     row.what.starts_with(' ')
 }
-
-/// Why a setup cannot be measured on this machine or with this binary: no failure.
-#[derive(Debug)]
-pub struct Unavailable(pub String);
-
-impl std::fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Unavailable {}

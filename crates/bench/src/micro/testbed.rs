@@ -7,7 +7,7 @@ use std::{
     cell::Cell,
     ffi::OsString,
     fs,
-    net::{Ipv4Addr, SocketAddrV4},
+    net::Ipv4Addr,
     time::{Duration, Instant},
 };
 
@@ -17,7 +17,8 @@ use load::interrupt::Interrupt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::setup::Unavailable;
+pub use super::ends::{LOAD, On, Placement, SHUNT, Stack};
+use super::ends::{own_binary, whole_line};
 use crate::{cores, tools};
 
 /// How long a server or an engine may take to be ready.
@@ -26,73 +27,6 @@ const START_PATIENCE: Duration = Duration::from_secs(10);
 const CLIENT_PATIENCE: Duration = Duration::from_secs(30);
 /// Last bytes of the addresses for engines inside programs; below are those of the hosts.
 const FRESH: std::ops::RangeInclusive<u8> = 21..=250;
-
-/// One of the two hosts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum On {
-    /// Where servers run.
-    A,
-    /// Where clients run.
-    B,
-}
-
-impl On {
-    fn name(self) -> &'static str {
-        match self {
-            Self::A => "a",
-            Self::B => "b",
-        }
-    }
-}
-
-/// Whose TCP a program uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stack {
-    /// The kernel's.
-    Kernel,
-    /// That of an engine with a process of its own, started before.
-    Engine,
-    /// The kernel's, of a program that is on such an engine otherwise.
-    Left,
-    /// That of such an engine, over loopback (`shunt run --loopback`).
-    Loopback,
-    /// That of an engine with a process of its own, which tells the program of events by this policy (`--notify`).
-    Notified(&'static str),
-    /// Those of the engines with these names, which were started before; where they are several, with this `--placement`.
-    Engines(&'static [&'static str], Option<&'static str>),
-    /// That of an engine inside the program, over this driver.
-    Inline(&'static str),
-    /// That of an engine inside the program, with these flags of `shunt run`.
-    InlineWith(&'static [&'static str]),
-}
-
-/// Place and address of a program.
-#[derive(Debug, Clone, Copy)]
-pub struct Placement {
-    on: On,
-    stack: Stack,
-    /// Where others reach it.
-    pub address: Ipv4Addr,
-    /// Added to ports: several programs may have one address.
-    port: u16,
-}
-
-impl Placement {
-    /// A port of it.
-    pub fn at(self, port: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(self.address, port + self.port)
-    }
-
-    /// The same place for another program: its ports are so many further.
-    pub fn with_port(self, port: u16) -> Self {
-        Self { port, ..self }
-    }
-
-    /// The same place, reached at another address.
-    pub fn reached_at(self, address: Ipv4Addr) -> Self {
-        Self { address, ..self }
-    }
-}
 
 /// A program that serves. Dropping it ends the program.
 #[derive(Debug)]
@@ -110,19 +44,23 @@ pub struct Scale {
 /// The lab and what all setups share.
 #[derive(Debug)]
 pub struct Testbed {
-    lab: Lab,
-    interrupt: Interrupt,
+    pub lab: Lab,
+    pub interrupt: Interrupt,
     begun: Instant,
-    scale: Scale,
+    pub scale: Scale,
     next_address: Cell<u8>,
 }
 
 impl Testbed {
-    /// Builds the lab.
-    pub fn create(scale: Scale, interrupt: Interrupt) -> anyhow::Result<Self> {
+    /// Builds the lab, whose cable passes packets of `segment_bytes` in one piece.
+    pub fn create(scale: Scale, segment_bytes: u32, interrupt: Interrupt) -> anyhow::Result<Self> {
         let begun = Instant::now();
-        let name = format!("bench-{}", std::process::id());
-        let lab = Lab::temporary(&name, &LabSpec::default())?;
+        let name = format!("bench-{}-{}", std::process::id(), segment_bytes / 1024);
+        let spec = LabSpec {
+            segment_bytes,
+            ..LabSpec::default()
+        };
+        let lab = Lab::temporary(&name, &spec)?;
         for host in lab.hosts() {
             // Who asks an idle host every few milliseconds wants an answer each time.
             host.set_parameter("net.ipv4.icmp_ratelimit", "0")?;
@@ -136,22 +74,6 @@ impl Testbed {
         })
     }
 
-    /// Sizes.
-    pub fn scale(&self) -> Scale {
-        self.scale
-    }
-
-    /// The lab.
-    pub fn lab(&self) -> &Lab {
-        &self.lab
-    }
-
-    /// Whether somebody asked us to end.
-    pub fn interrupt(&self) -> &Interrupt {
-        &self.interrupt
-    }
-
-    /// Time since the start.
     pub fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
@@ -161,7 +83,6 @@ impl Testbed {
         note!("[{:>4} s] {text}", self.begun.elapsed().as_secs());
     }
 
-    /// A host.
     pub fn host(&self, on: On) -> anyhow::Result<&Host> {
         Ok(self.lab.host(on.name())?)
     }
@@ -171,15 +92,16 @@ impl Testbed {
         let spec = self.host(on)?.spec();
         let address = match stack {
             Stack::Kernel | Stack::Left => spec.address.address,
-            Stack::Engine | Stack::Notified(_) | Stack::Engines(..) => spec.engine_address.address,
+            Stack::Engine(_) | Stack::Placed(_) => spec.engine_address.address,
             Stack::Loopback => Ipv4Addr::LOCALHOST,
-            Stack::Inline(_) | Stack::InlineWith(_) => self.fresh_address(on)?,
+            Stack::Inline(..) => self.fresh_address(on)?,
         };
         Ok(Placement {
             on,
             stack,
             address,
             port: 0,
+            as_user: false,
         })
     }
 
@@ -194,6 +116,13 @@ impl Testbed {
         self.next_address.set(next);
         let [a, b, c, _] = self.host(on)?.spec().engine_address.address.octets();
         Ok(Ipv4Addr::new(a, b, c, last))
+    }
+
+    /// Starts the engines that programs on these stacks need, one for each host.
+    pub fn engines<const N: usize>(&self, ends: [(On, Stack); N]) -> anyhow::Result<Vec<Program>> {
+        let needs = |on: &On| ends.iter().any(|end| end.0 == *on && end.1.needs_engine());
+        let hosts = [On::A, On::B].into_iter().filter(needs);
+        hosts.map(|on| self.start_engine(on, &[])).collect()
     }
 
     /// Starts an engine with a process of its own; `extra` are flags beyond its interface and address.
@@ -250,7 +179,7 @@ impl Testbed {
 
     /// An engine inside a program that cannot have its driver takes another one and says so.
     fn check_driver(&self, placement: Placement) -> anyhow::Result<()> {
-        let Stack::Inline(driver) = placement.stack else {
+        let Stack::Inline(driver, _) = placement.stack else {
             return Ok(());
         };
         let name = format!("@shunt/run/{}", placement.address);
@@ -320,6 +249,17 @@ impl Testbed {
         ended.collect()
     }
 
+    /// Runs a system's own tool on a host to its end.
+    pub fn administer(&self, on: On, tool: &str, words: &[&str]) -> anyhow::Result<()> {
+        let mut command = self.host(on)?.command(tools::find(tool)?)?;
+        command.args(words);
+        let interrupt = self.interrupt.clone();
+        Program::start(tool, command)?
+            .finish(START_PATIENCE, move || interrupt.came())?
+            .success()?;
+        Ok(())
+    }
+
     /// A figure of an engine, as `shunt status --json` has it.
     pub fn status(&self, on: On, engine: &str) -> anyhow::Result<Value> {
         let mut command = self.host(on)?.command(own_binary()?)?;
@@ -331,24 +271,37 @@ impl Testbed {
         serde_json::from_str(&finished.stdout).context("reading the status")
     }
 
+    /// Runs a client to its end, and hashes what it writes to standard output: with a line as sha256sum(1) prints it.
+    pub fn run_hashed(&self, placement: Placement, line: &[&str]) -> anyhow::Result<Finished> {
+        let hashed = ["sh", "-c", "\"$@\" | sha256sum", "sh"].map(OsString::from);
+        let whole = [hashed.to_vec(), whole_line(placement, line)?].concat();
+        let interrupt = self.interrupt.clone();
+        let program = self.start_line(placement, line.first().unwrap_or(&""), &whole)?;
+        Ok(program
+            .finish(CLIENT_PATIENCE, move || interrupt.came())?
+            .success()?)
+    }
+
     fn start(&self, placement: Placement, line: &[&str]) -> anyhow::Result<Program> {
-        let (&name, arguments) = line
-            .split_first()
-            .context("invariant: a line names a program")?;
-        let program = match name {
-            LOAD | SHUNT => own_binary()?,
-            name => tools::find(name)?.into_os_string(),
-        };
-        let mut whole = prefix(placement)?;
-        whole.push(program);
-        if name == LOAD {
-            whole.push(LOAD.into());
-        }
+        let name = line.first().unwrap_or(&"");
+        self.start_line(placement, name, &whole_line(placement, line)?)
+    }
+
+    fn start_line(
+        &self,
+        placement: Placement,
+        name: &str,
+        whole: &[OsString],
+    ) -> anyhow::Result<Program> {
         let (program, rest) = whole
             .split_first()
             .context("invariant: the line names a program")?;
-        let mut command = self.host(placement.on)?.command(program)?;
-        command.args(rest).args(arguments);
+        let host = self.host(placement.on)?;
+        let mut command = match placement.as_user {
+            true => host.command_as_user(program)?,
+            false => host.command(program)?,
+        };
+        command.args(rest);
         Ok(Program::start(name, command)?)
     }
 }
@@ -369,7 +322,6 @@ impl Server {
         self.program.stdout()
     }
 
-    /// Whether it still runs.
     pub fn check_alive(&mut self) -> anyhow::Result<()> {
         match self.program.try_wait()? {
             None => Ok(()),
@@ -392,53 +344,7 @@ pub fn cpu_seconds(program: &Program) -> anyhow::Result<f64> {
     Ok(Duration::from_nanos(ns).as_secs_f64())
 }
 
-/// Stands for this binary's own small programs in a command line, see `load.rs`.
-pub const LOAD: &str = "load";
-
-/// Stands for this binary itself in a command line.
-pub const SHUNT: &str = "shunt";
-
-/// What comes before a program's own command line.
-fn prefix(placement: Placement) -> anyhow::Result<Vec<OsString>> {
-    let mut line = Vec::new();
-    if placement.stack == Stack::Kernel {
-        return Ok(line);
-    }
-    line.push(own_binary()?);
-    line.push("run".into());
-    if placement.stack != Stack::Left {
-        // No TCP shall be measured that went to the kernel after all.
-        line.extend(["--policy", "engine-only"].map(OsString::from));
-    }
-    if placement.stack == Stack::Loopback {
-        line.push("--loopback".into());
-    }
-    if let Stack::Notified(policy) = placement.stack {
-        line.extend(["--notify", policy].map(OsString::from));
-    }
-    if let Stack::Engines(names, how) = placement.stack {
-        for name in names {
-            line.extend(["--engine", name].map(OsString::from));
-        }
-        line.extend(how.map(|how| format!("--placement={how}").into()));
-    }
-    let inline = match placement.stack {
-        Stack::Inline(driver) => Some((driver, &[][..])),
-        Stack::InlineWith(flags) => Some(("af_packet", flags)),
-        _ => None,
-    };
-    if let Some((driver, flags)) = inline {
-        let address = format!("{}/24", placement.address);
-        line.extend(["--engine-mode=inline", "--allow-deep-idle"].map(OsString::from));
-        line.extend(["--nic", INTERFACE, "--driver", driver].map(OsString::from));
-        line.extend(["--address", &address].map(OsString::from));
-        line.extend(flags.iter().map(OsString::from));
-    }
-    line.push("--".into());
-    Ok(line)
-}
-
-fn own_binary() -> anyhow::Result<OsString> {
-    let path = std::env::current_exe().context("finding this binary")?;
-    Ok(path.into_os_string())
-}
+/// Why a setup cannot be measured on this machine or with this binary: no failure.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unavailable(pub String);

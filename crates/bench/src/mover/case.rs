@@ -28,9 +28,7 @@ pub type Run = Box<dyn Fn(&Site) -> anyhow::Result<Ran>>;
 pub struct Case {
     /// Names it.
     pub key: String,
-    /// For people.
     pub title: String,
-    /// See there.
     pub group: Group,
     /// Programs that must be installed.
     pub tools: &'static [&'static str],
@@ -60,9 +58,7 @@ pub struct Counters {
     pub sender_calls_per_mib: f64,
     /// Bytes that the sender's calls copied between program and kernel, for each byte moved.
     pub sender_copies: f64,
-    /// Calls of the receiver.
     pub receiver_calls_per_mib: f64,
-    /// Copies of the receiver.
     pub receiver_copies: f64,
     /// Times that either thread had to wait.
     pub voluntary_switches_per_mib: f64,
@@ -72,7 +68,6 @@ pub struct Counters {
 
 impl Ran {
     /// So many bytes in so many seconds.
-    #[expect(clippy::cast_precision_loss, reason = "for people")]
     pub fn of(bytes: u64, seconds: f64, cpu_s: Option<f64>) -> Self {
         let bytes = bytes as f64;
         Self {

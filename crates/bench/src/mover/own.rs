@@ -8,105 +8,33 @@ use super::{
     site::Site,
 };
 
-/// What a transfer by this binary is told.
-#[derive(Debug, Clone, Copy)]
-struct Mode {
-    key: &'static str,
-    title: &'static str,
-    send: &'static [&'static str],
-    receive: &'static [&'static str],
-    /// Whether there is a file at the end.
-    stores: bool,
-}
-
 /// Names of cases that others are compared with.
 pub const BLAKE3: &str = "shunt-blake3";
-/// The same.
 pub const XXH3: &str = "shunt-xxh3";
-/// The same.
-pub const READ_WRITE: &str = "shunt-read-write";
-/// The same.
-pub const MEMORY: &str = "shunt-memory";
-/// The same.
-pub const MEMORY_READ_WRITE: &str = "shunt-memory-read-write";
-/// The same.
 pub const DISK_WRITE: &str = "disk-write";
 
-const MODES: &[Mode] = &[
-    Mode {
-        key: BLAKE3,
-        title: "shunt, as it is (BLAKE3)",
-        send: &[],
-        receive: &[],
-        stores: true,
-    },
-    Mode {
-        key: XXH3,
-        title: "shunt --hash xxh3",
-        send: &["--hash", "xxh3"],
-        receive: &[],
-        stores: true,
-    },
-    Mode {
-        key: "shunt-sendfile",
-        title: "shunt --hash xxh3 --method sendfile",
-        send: &["--hash", "xxh3", "--method", "sendfile"],
-        receive: &[],
-        stores: true,
-    },
-    Mode {
-        key: "shunt-buffered",
-        title: "shunt --hash xxh3, recv --store buffered",
-        send: &["--hash", "xxh3"],
-        receive: &["--store", "buffered"],
-        stores: true,
-    },
-    Mode {
-        key: "shunt-splice",
-        title: "shunt --hash xxh3, recv --store splice",
-        send: &["--hash", "xxh3"],
-        receive: &["--store", "splice"],
-        stores: true,
-    },
-    Mode {
-        key: READ_WRITE,
-        title: "shunt --hash xxh3, read/write at both ends",
-        send: &["--hash", "xxh3", "--method", "read-write"],
-        receive: &["--store", "buffered"],
-        stores: true,
-    },
-    Mode {
-        key: "shunt-tls",
-        title: "shunt --tls --token (BLAKE3)",
-        send: &["--tls"],
-        receive: &["--tls"],
-        stores: true,
-    },
-    Mode {
-        key: MEMORY,
-        title: "shunt --hash xxh3, memory sink",
-        send: &["--hash", "xxh3"],
-        receive: &["--store", "memory"],
-        stores: false,
-    },
-    Mode {
-        key: MEMORY_READ_WRITE,
-        title: "shunt --hash xxh3 --method read-write, memory sink",
-        send: &["--hash", "xxh3", "--method", "read-write"],
-        receive: &["--store", "memory"],
-        stores: false,
-    },
-];
+/// Key and title of each, flags of `shunt send` and of `shunt recv`.
+const MODES: &str = "
+shunt-blake3            | shunt, as it is (BLAKE3)                           |                                 |
+shunt-xxh3              | shunt --hash xxh3                                  | --hash xxh3                     |
+shunt-sendfile          | shunt --hash xxh3 --method sendfile                | --hash xxh3 --method sendfile   |
+shunt-buffered          | shunt --hash xxh3, recv --store buffered           | --hash xxh3                     | --store buffered
+shunt-splice            | shunt --hash xxh3, recv --store splice             | --hash xxh3                     | --store splice
+shunt-read-write        | shunt --hash xxh3, read/write at both ends         | --hash xxh3 --method read-write | --store buffered
+shunt-tls               | shunt --tls --token (BLAKE3)                       | --tls                           | --tls
+shunt-memory            | shunt --hash xxh3, memory sink                     | --hash xxh3                     | --store memory
+shunt-memory-read-write | shunt --hash xxh3 --method read-write, memory sink | --hash xxh3 --method read-write | --store memory
+";
 
-/// All of them.
 pub fn cases() -> Vec<Case> {
-    let own = MODES.iter().map(|&mode| Case {
-        key: mode.key.to_owned(),
-        title: mode.title.to_owned(),
+    let own = output::columns(MODES).map(|[key, title, send, receive]| Case {
+        key: key.to_owned(),
+        title: title.to_owned(),
         group: Group::Own,
         tools: &[],
-        stores: mode.stores,
-        run: Box::new(move |site| transfer(site, mode)),
+        // Otherwise there is no file at the end.
+        stores: !receive.contains("memory"),
+        run: Box::new(move |site| transfer(site, send, receive)),
     });
     own.collect()
 }
@@ -140,7 +68,7 @@ pub fn limits() -> Vec<Case> {
     vec![write, read]
 }
 
-fn transfer(site: &Site, mode: Mode) -> anyhow::Result<Ran> {
+fn transfer(site: &Site, send: &str, receive: &str) -> anyhow::Result<Ran> {
     let shunt = std::env::current_exe().context("finding this binary")?;
     let token = mover::Token::random()?.to_string();
     let port = free_port()?;
@@ -149,13 +77,13 @@ fn transfer(site: &Site, mode: Mode) -> anyhow::Result<Ran> {
     server
         .args(["recv", "--listen", &address, "--dir"])
         .arg(site.target())
-        .args(mode.receive);
+        .args(receive.split_ascii_whitespace());
     let mut client = quiet(&shunt);
     client
         .arg("send")
         .arg(site.source())
         .args(["--to", &address])
-        .args(mode.send);
+        .args(send.split_ascii_whitespace());
     for command in [&mut server, &mut client] {
         command.env("SHUNT_TOKEN", &token);
     }

@@ -25,14 +25,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a transfer may take, whatever its size, and how many bytes a second it must move beyond that: a program that
 /// stalls is told of, and the others have their turn.
 const TRANSFER: Duration = Duration::from_secs(30);
-/// See there.
 const LEAST_BYTES_PER_S: u64 = 50_000_000;
 
-/// Two programs.
 pub struct Pair {
     /// Listens on `port`.
     pub server: Command,
-    /// See there.
     pub port: u16,
     /// It serves others after this one, and is ended; otherwise its own end is part of the transfer.
     pub is_lasting: bool,
@@ -77,7 +74,6 @@ impl Pair {
         }
     }
 
-    /// Runs it.
     pub fn run(self, site: &Site) -> anyhow::Result<Took> {
         let mut server = Running::start(self.server, site.aside("server.log"))?;
         server.await_listening(self.port, &site.interrupt)?;

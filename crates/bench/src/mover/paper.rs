@@ -34,9 +34,7 @@ pub enum Sink {
 pub struct Cell {
     /// How bytes are sent.
     pub method: Method,
-    /// See there.
     pub offset: Offset,
-    /// See there.
     pub sink: Sink,
 }
 
@@ -127,7 +125,6 @@ impl Cell {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "for people")]
 fn counters(measured: &mover::experiment::Measured, bytes: u64) -> Counters {
     let (sender, receiver) = (measured.sender, measured.receiver);
     let mib = bytes as f64 / f64::from(1 << 20);

@@ -11,14 +11,13 @@ use super::{
     results::{Missing, Results},
     site::{FileSystem, Site, size_text},
 };
-use crate::apps::case::number;
+use crate::{tools, unit::number};
 use output::Table;
 use statistics::Summary;
 
 /// See tcp(7).
 const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// The whole result.
 #[derive(Debug, Serialize)]
 pub struct Report {
     measured: &'static str,
@@ -35,7 +34,6 @@ pub struct Report {
 /// How it was measured, and what of it is wanted.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Shown {
-    /// Of each case.
     pub runs: u32,
     /// What is counted of the paper's loops.
     #[serde(rename = "shows_counters")]
@@ -55,7 +53,6 @@ pub struct FolderReport {
     pub rows: Vec<Row>,
 }
 
-/// One case.
 #[derive(Debug, Serialize)]
 pub struct Row {
     pub key: String,
@@ -144,15 +141,11 @@ pub fn rows(results: &Results) -> Vec<Row> {
 impl Report {
     /// Sums up all places and sizes.
     pub fn of(parts: Vec<FolderReport>, shown: Shown) -> Self {
-        let release = rustix::system::uname()
-            .release()
-            .to_string_lossy()
-            .into_owned();
         Self {
             measured: "mover",
             version: env!("CARGO_PKG_VERSION"),
-            kernel: release,
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: tools::kernel_release(),
+            cores: tools::processors(),
             congestion_control: fs::read_to_string(CONGESTION)
                 .ok()
                 .map(|name| name.trim().to_owned()),
@@ -171,7 +164,6 @@ impl Report {
         rows.any(|row| row.group != Group::Peer && row.failed.is_some())
     }
 
-    /// For people.
     pub fn text(&self) -> String {
         let mut text = format!(
             "\nshunt {}, Linux {}, {} cores; one file from the page cache, over loopback but where a row names two hosts, one stream, moved and synced\n\
@@ -202,9 +194,7 @@ fn part_text(part: &FolderReport) -> String {
         return format!("\nnot measured: {}: {why}\n", part.folder);
     }
     let dash = || "-".to_owned();
-    let mut table = Table::new([
-        "case", "Gbit/s", "spread", "CPU s/GB", "of disk", "paper", "runs",
-    ]);
+    let mut table = Table::new("case | Gbit/s | spread | CPU s/GB | of disk | paper | runs");
     for row in part.rows.iter().filter(|row| row.gbit_per_s.is_some()) {
         let Some(rate) = &row.gbit_per_s else {
             continue;
@@ -234,7 +224,6 @@ fn part_text(part: &FolderReport) -> String {
 }
 
 /// As the paper's table 3: interval, GiB, Gbit/s; of transfers into memory only.
-#[expect(clippy::cast_precision_loss, reason = "for people")]
 fn intervals_text(part: &FolderReport) -> String {
     let advancing = Cell::all(&[Offset::Advancing], &[Sink::Null]);
     let mut text = String::new();
@@ -258,15 +247,9 @@ fn intervals_text(part: &FolderReport) -> String {
 }
 
 fn counters_text(part: &FolderReport) -> String {
-    let mut table = Table::new([
-        "per MiB moved",
-        "sender calls",
-        "copied/byte",
-        "receiver calls",
-        "copied/byte",
-        "waits",
-        "preempted",
-    ]);
+    let mut table = Table::new(
+        "per MiB moved | sender calls | copied/byte | receiver calls | copied/byte | waits | preempted",
+    );
     let mut any = false;
     for row in &part.rows {
         let Some(counters) = row.counters else {

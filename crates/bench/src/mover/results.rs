@@ -37,12 +37,10 @@ impl Results {
         self.0.len()
     }
 
-    /// One of them.
     pub fn case(&self, index: usize) -> &Case {
         &self.0[index].case
     }
 
-    /// A run.
     pub fn add(&mut self, index: usize, run: u32, ran: Ran) {
         self.0[index].runs.push((run, ran));
     }

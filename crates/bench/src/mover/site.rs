@@ -99,7 +99,6 @@ impl Site {
         self.folder.join("source")
     }
 
-    /// Where it goes.
     pub fn target(&self) -> PathBuf {
         self.folder.join("target")
     }
@@ -216,7 +215,6 @@ fn available_bytes() -> anyhow::Result<u64> {
 }
 
 /// A size as people say it.
-#[expect(clippy::cast_precision_loss, reason = "for people")]
 pub fn size_text(bytes: u64) -> String {
     match bytes {
         0x4000_0000.. => format!("{:.3} GiB", bytes as f64 / f64::from(1 << 30)),

@@ -14,7 +14,6 @@ use crate::micro::testbed::{On, Scale, Stack, Testbed};
 
 /// Names of the cases.
 pub const KERNEL: &str = "lab-kernel";
-/// The same.
 pub const SHUNT: &str = "lab-shunt";
 
 /// Both.
@@ -33,26 +32,14 @@ pub fn cases() -> Vec<Case> {
             "two hosts, the kernel's sockets, XXH3",
             Stack::Kernel,
         ),
-        case(SHUNT, "two hosts, Shunt's sockets, XXH3", Stack::Engine),
+        case(SHUNT, "two hosts, Shunt's sockets, XXH3", Stack::Engine("")),
     ]
 }
 
 fn transfer(site: &Site, stack: Stack) -> anyhow::Result<Ran> {
     let scale = Scale { seconds: 0.0 };
-    let testbed = Testbed::create(scale, site.interrupt.clone())?;
-    let engines = match stack {
-        Stack::Engine => vec![
-            testbed.start_engine(On::A, &[])?,
-            testbed.start_engine(On::B, &[])?,
-        ],
-        Stack::Kernel
-        | Stack::Left
-        | Stack::Loopback
-        | Stack::Inline(_)
-        | Stack::InlineWith(_)
-        | Stack::Engines(..)
-        | Stack::Notified(_) => Vec::new(),
-    };
+    let testbed = Testbed::create(scale, lab::ORDINARY_SEGMENT_BYTES, site.interrupt.clone())?;
+    let engines = testbed.engines([(On::A, stack), (On::B, stack)])?;
     let shunt = std::env::current_exe().context("finding this binary")?;
     let token = mover::Token::random()?.to_string();
     let command = |on| {

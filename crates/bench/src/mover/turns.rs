@@ -15,7 +15,6 @@ use crate::tools;
 
 /// What is measured with a file of one size.
 pub struct Table {
-    /// Where.
     pub site: Site,
     /// What came of it.
     pub results: Results,

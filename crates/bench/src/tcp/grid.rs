@@ -179,7 +179,6 @@ impl Load {
         }
     }
 
-    /// In words.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Idle => "cells of losses",

@@ -16,7 +16,6 @@ const AS_KERNEL: f64 = 0.95;
 /// Shares of a bottleneck that count as fair.
 const FAIR: std::ops::RangeInclusive<f64> = 0.4..=0.6;
 
-/// The whole result.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub kernel: String,
@@ -231,17 +230,9 @@ pub fn failures(done: &[Done]) -> Vec<String> {
 impl Report {
     /// The table and what belongs to it.
     pub fn text(&self) -> String {
-        let mut table = Table::new([
-            "cell",
-            "seeds",
-            "kernel to kernel",
-            "Shunt to kernel",
-            "kernel to Shunt",
-            "Shunt to Shunt",
-            "in Mbit/s",
-            "kernel s",
-            "Shunt s",
-        ]);
+        let mut table = Table::new(
+            "cell | seeds | kernel to kernel | Shunt to kernel | kernel to Shunt | Shunt to Shunt | in Mbit/s | kernel s | Shunt s",
+        );
         for row in &self.rows {
             table.row(row.cells());
         }
@@ -286,7 +277,7 @@ impl Report {
     }
 
     fn marked_text(&self) -> String {
-        let mut table = Table::new(["DCTCP, Shunt to Shunt", "marks from", "Mbit/s", "s"]);
+        let mut table = Table::new("DCTCP, Shunt to Shunt | marks from | Mbit/s | s");
         for marked in &self.marked {
             let shown = |own: &Option<Estimate>| {
                 own.as_ref().map_or("failed".to_owned(), |own| {
@@ -306,7 +297,7 @@ impl Report {
     }
 
     fn fairness_text(&self) -> String {
-        let mut table = Table::new(["two flows share", "Shunt's share", "together Mbit/s"]);
+        let mut table = Table::new("two flows share | Shunt's share | together Mbit/s");
         for share in &self.fairness {
             let estimate = |estimate: &Option<Estimate>, digits: usize| match estimate {
                 None => "failed".to_owned(),

@@ -101,7 +101,6 @@ impl Proto {
     }
 }
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let to_stdout = arguments
         .write

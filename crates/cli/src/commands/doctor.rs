@@ -62,7 +62,6 @@ struct Finding {
     /// Short name, stable for programs.
     name: &'static str,
     state: State,
-    /// What was found.
     found: String,
     /// What does not work without it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,7 +99,6 @@ impl Finding {
     }
 }
 
-/// The whole report.
 #[derive(Debug, Serialize)]
 struct Report {
     kernel: String,
@@ -126,7 +124,6 @@ impl Report {
     }
 }
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments, choose: program::Chooser) -> anyhow::Result<ExitCode> {
     if let Some(subject) = &arguments.subject {
         return match subject.to_str().filter(|name| card::is_interface(name)) {

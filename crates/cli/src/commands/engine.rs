@@ -29,7 +29,6 @@ use crate::sys;
 use arguments::{Arguments, DriverName, LogFormat};
 use checks::Claims;
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     control::check_name(&arguments.name).context("--name")?;
     if arguments.guard {

@@ -50,7 +50,6 @@ struct Name {
     name: String,
 }
 
-/// Runs the command.
 pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
     match arguments.action {
         Action::Up(arguments) => up::execute(&arguments),

@@ -32,7 +32,6 @@ enum Command {
     Disk(disk::Arguments),
 }
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match &arguments.command {
         Command::Layers(arguments) => layers::execute(arguments),

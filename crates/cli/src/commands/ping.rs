@@ -5,12 +5,10 @@ use std::process::ExitCode;
 
 use load::interrupt::Interrupt;
 
-/// Runs `shunt ping`.
 pub fn ping(arguments: &meter::ping::Arguments) -> anyhow::Result<ExitCode> {
     meter::ping::execute(arguments, Interrupt::catch()?.flag())
 }
 
-/// Runs `shunt echo`.
 pub fn echo(arguments: &meter::echo::Arguments) -> anyhow::Result<ExitCode> {
     meter::echo::execute(arguments, Interrupt::catch()?.flag())
 }

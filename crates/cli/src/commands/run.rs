@@ -180,7 +180,6 @@ fn parse_notify(text: &str) -> Result<Moderation, String> {
     Moderation::parse(text).ok_or_else(|| wrong.to_owned())
 }
 
-/// Runs the command.
 pub fn execute(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
     arguments.check()?;
     arguments.own_engine.inherit()?;

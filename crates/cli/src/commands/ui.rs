@@ -54,7 +54,6 @@ pub struct Arguments {
     no_token: bool,
 }
 
-/// Runs the command.
 pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let settings = Settings {
         listen: arguments.listen,

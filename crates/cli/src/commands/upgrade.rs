@@ -44,7 +44,6 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let name = &arguments.engine;
     let channel = Channel::open(name)?;

@@ -10,7 +10,6 @@ use tower::ServiceExt;
 use super::*;
 use crate::access::Token;
 
-/// One report.
 struct Shelf;
 
 impl Reports for Shelf {

@@ -24,9 +24,6 @@ impl fmt::Display for Namespace {
 
 impl Namespace {
     /// That of a process; `None`: it is the one of this command.
-    ///
-    /// # Errors
-    /// There is no such process, or it may not be looked at.
     pub fn of(pid: u32) -> anyhow::Result<Option<Self>> {
         let (theirs, own) = (inode(&pid.to_string())?, inode("self")?);
         let other = Self { inode: theirs, pid };
@@ -34,9 +31,6 @@ impl Namespace {
     }
 
     /// Does something inside, on a thread of its own: what it opens belongs to that namespace.
-    ///
-    /// # Errors
-    /// This user may not enter it.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
         let door = File::open(format!("/proc/{}/ns/net", self.pid))
             .with_context(|| format!("{self} may not be looked at"))?;

@@ -26,9 +26,6 @@ struct Holder {
 }
 
 /// Prints all of them.
-///
-/// # Errors
-/// Nothing can be printed.
 pub fn explain(port: u16, is_json: bool) -> anyhow::Result<()> {
     let (mut holders, backings) = of_engines(port);
     holders.extend(of_kernel(port, &backings));
@@ -40,7 +37,7 @@ pub fn explain(port: u16, is_json: bool) -> anyhow::Result<()> {
             "nobody hears on port {port} in this network namespace; a socket that is bound and does not listen yet is not seen\n"
         ));
     }
-    let mut table = Table::new(["protocol", "stack", "local", "pid", "program"]);
+    let mut table = Table::new("protocol | stack | local | pid | program");
     for one in holders {
         table.row([
             one.protocol,

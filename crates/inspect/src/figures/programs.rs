@@ -1,49 +1,23 @@
 //! What is counted of a program beside its engine: the calls and notifications that the engine tells of it, and the context switches
 //! that the kernel counts of its threads. `status`, `top`, `metrics` and the page of `shunt ui` go by this table.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
-use super::{Figure, counter};
+use super::Figure;
 
 /// Counters of a program: fields of its row in `attached` of `shunt status --json`.
-pub const PROGRAM_FIGURES: &[Figure] = &[
-    counter(
-        ("", "reads"),
-        "program_reads",
-        "",
-        "Calls that took bytes from sockets that the program holds or held, by all their holders, as they say.",
-    ),
-    counter(
-        ("", "writes"),
-        "program_writes",
-        "",
-        "Calls that gave bytes to sockets that the program holds or held, by all their holders, as they say.",
-    ),
-    counter(
-        ("", "events"),
-        "program_notifications",
-        "",
-        "Events of sockets that the engine put into the program's ring.",
-    ),
-    counter(
-        ("", "rings"),
-        "program_wake_ups",
-        "",
-        "Times that the engine rang the program while it slept.",
-    ),
-    counter(
-        ("", "voluntary_switches"),
-        "program_voluntary_context_switches",
-        "",
-        "Times that a thread of the program gave its processor up to wait; of threads that run.",
-    ),
-    counter(
-        ("", "involuntary_switches"),
-        "program_involuntary_context_switches",
-        "",
-        "Times that a thread of the program lost its processor to another; of threads that run.",
-    ),
-];
+pub static PROGRAM_FIGURES: LazyLock<Vec<Figure>> = LazyLock::new(|| Figure::all(TABLE));
+
+const TABLE: &str = "
+counter | reads                | program_reads                        |  | Calls that took bytes from sockets that the program holds or held, by all their holders, as they say.
+counter | writes               | program_writes                       |  | Calls that gave bytes to sockets that the program holds or held, by all their holders, as they say.
+counter | events               | program_notifications                |  | Events of sockets that the engine put into the program's ring.
+counter | rings                | program_wake_ups                     |  | Times that the engine rang the program while it slept.
+counter | voluntary_switches   | program_voluntary_context_switches   |  | Times that a thread of the program gave its processor up to wait; of threads that run.
+counter | involuntary_switches | program_involuntary_context_switches |  | Times that a thread of the program lost its processor to another; of threads that run.
+";
 
 /// Adds to each program's row what the engine does not know: its name and its context switches.
 pub fn with_outside(mut programs: Value) -> Value {

@@ -43,7 +43,7 @@ pub fn write(answers: &[Answer], format: Format) -> String {
         "What the engine is; always 1.",
         info,
     );
-    for figure in FIGURES {
+    for figure in FIGURES.iter() {
         let values = told.iter().filter_map(|(labels, status)| {
             Some((
                 labels.clone(),
@@ -56,7 +56,7 @@ pub fn write(answers: &[Answer], format: Format) -> String {
         };
         text.family(&name, figure.kind, figure.unit, figure.help, values);
     }
-    for figure in PROGRAM_FIGURES {
+    for figure in PROGRAM_FIGURES.iter() {
         let values = told.iter().flat_map(|(labels, status)| {
             let rows = status["attached"].as_array().into_iter().flatten();
             rows.filter_map(move |row| Some((of_program(labels, row), figure.of(row)?)))

@@ -195,19 +195,9 @@ fn warnings(status: &Value) -> String {
 
 fn tables(status: &Value, programs: &Value) -> String {
     let mut text = String::new();
-    let mut table = Table::new([
-        "program",
-        "",
-        "user",
-        "connections",
-        "listeners",
-        "reads",
-        "writes",
-        "wake-ups",
-        "switches",
-        "involuntary",
-        "switches per call",
-    ]);
+    let mut table = Table::new(
+        "program |  | user | connections | listeners | reads | writes | wake-ups | switches | involuntary | switches per call",
+    );
     for program in programs.as_array().into_iter().flatten() {
         let cell = |name: &str| match &program[name] {
             Value::Null => "?".to_owned(),
@@ -233,7 +223,7 @@ fn tables(status: &Value, programs: &Value) -> String {
         text += &table.render();
     }
     text += "\n";
-    let mut counters = Table::new(["counter", "value"]);
+    let mut counters = Table::new("counter | value");
     for (name, value) in figures::counters(status).filter(|(_, value)| *value > 0) {
         counters.row([name.to_owned(), value.to_string()]);
     }

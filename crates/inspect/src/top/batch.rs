@@ -73,20 +73,8 @@ fn text(model: &mut Model) -> String {
 }
 
 fn table(cells: Cells) -> String {
-    let owned = |row: Vec<String>| -> [String; 12] {
-        let mut row = row.into_iter();
-        std::array::from_fn(|_| row.next().unwrap_or_default())
-    };
-    let mut heading = cells.heading.into_iter();
-    let mut table = Table::new(std::array::from_fn::<_, 12, _>(|_| {
-        heading.next().unwrap_or_default()
-    }));
-    for row in cells.cells {
-        table.row(owned(row));
-    }
-    let text = table.render();
-    let lines = text.lines().map(|line| format!("{}\n", line.trim_end()));
-    lines.collect()
+    let heading = cells.heading.into_iter().map(str::to_owned).collect();
+    Table::of(std::iter::once(heading).chain(cells.cells).collect()).render()
 }
 
 /// Everything that is shown, with rates.

@@ -15,12 +15,10 @@ use super::{
 /// Which table is shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tab {
-    /// Each connection.
     #[default]
     Connections,
     /// Each process with connections.
     Programs,
-    /// Each engine.
     Engines,
 }
 
@@ -28,7 +26,6 @@ impl Tab {
     /// All, in order.
     pub const ALL: [Self; 3] = [Self::Connections, Self::Programs, Self::Engines];
 
-    /// For people.
     pub fn title(self) -> &'static str {
         match self {
             Self::Connections => "connections",
@@ -43,7 +40,6 @@ impl Tab {
 pub struct Rates {
     /// Bytes towards the peer, or the device.
     pub sent_bytes_per_s: f64,
-    /// Bytes from there.
     pub received_bytes_per_s: f64,
     /// Frames sent, of an engine.
     pub sent_frames_per_s: f64,
@@ -84,19 +80,16 @@ pub fn per_second(before: u64, now: u64, elapsed: Duration) -> f64 {
 }
 
 /// A count as a number with a fraction; beyond 2^53 the last digits are lost.
-#[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits")]
 fn exact(count: u64) -> f64 {
     count as f64
 }
 
-/// See the file's head.
 #[derive(Debug, Default)]
 pub struct Model {
     /// As it is now, with rates.
     pub engines: Vec<(Engine, Rates)>,
     /// In order, those that pass the filter.
     pub connections: Vec<(Connection, Rates)>,
-    /// The same.
     pub programs: Vec<Program>,
     /// Connections that were too many.
     pub left_out: usize,
@@ -126,7 +119,6 @@ fn key(one: &Connection) -> Key {
 }
 
 impl Model {
-    /// Nothing yet.
     pub fn new(sort: Sort, filter: String) -> Self {
         Self {
             sort,

@@ -13,9 +13,7 @@ use super::{
 /// A program that is attached to an engine.
 #[derive(Debug, Clone, Default)]
 pub struct Attached {
-    /// Its process.
     pub pid: u32,
-    /// Name of that.
     pub name: String,
     /// When it is told of events (`shunt run --notify`).
     pub notify: String,
@@ -102,11 +100,8 @@ impl Attached {
 pub struct Program {
     /// Of its engine.
     pub label: String,
-    /// Its process.
     pub pid: u32,
-    /// Its name.
     pub program: String,
-    /// How many.
     pub connections: usize,
     /// Segments sent again, in all.
     pub retransmissions: u64,

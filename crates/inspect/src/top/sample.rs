@@ -35,16 +35,13 @@ pub struct Sample {
     pub engines: Vec<Engine>,
     /// Connections and UDP sockets with a peer, at most [`CONNECTIONS_MAX`].
     pub connections: Vec<Connection>,
-    /// How many more there are.
     pub left_out: usize,
 }
 
-/// An engine.
 #[derive(Debug, Clone)]
 pub struct Engine {
     /// With its network namespace, where that is another.
     pub label: String,
-    /// Its process.
     pub pid: Option<u32>,
     /// Name of that.
     pub program: String,
@@ -56,7 +53,6 @@ pub struct Engine {
     pub device: String,
     /// How many programs are attached.
     pub programs: u64,
-    /// These.
     pub attached: Vec<Attached>,
     /// What each of them did since the sample before.
     pub call_rates: Vec<CallRates>,
@@ -79,7 +75,6 @@ pub struct Engine {
 pub struct Counted {
     /// Bytes towards the peer, or the device.
     pub sent_bytes: u64,
-    /// Bytes from there.
     pub received_bytes: u64,
     /// Frames sent, of an engine.
     pub sent_frames: u64,
@@ -89,7 +84,6 @@ pub struct Counted {
     pub retransmissions: u64,
 }
 
-/// A connection.
 #[derive(Debug, Clone)]
 pub struct Connection {
     /// Of its engine.
@@ -100,17 +94,14 @@ pub struct Connection {
     pub state: String,
     /// Addresses with ports.
     pub local: String,
-    /// See there.
     pub remote: String,
     /// The program that holds it, the first of several.
     pub pid: Option<u32>,
-    /// Its name.
     pub program: String,
     /// Not read by the program, and not acknowledged by the peer.
     pub queues: (u64, u64),
     /// Smoothed round trip; `None`: not measured, or UDP.
     pub srtt_us: Option<u64>,
-    /// See there.
     pub counted: Counted,
 }
 

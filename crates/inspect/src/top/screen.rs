@@ -35,9 +35,6 @@ const FILTER_MAX: usize = 100;
 const PAGE: isize = 20;
 
 /// Until the user quits.
-///
-/// # Errors
-/// The terminal fails.
 pub fn run(which: Which, model: Model, interval: Duration) -> anyhow::Result<()> {
     let end = Arc::new(AtomicBool::new(false));
     for signal in [

@@ -121,7 +121,6 @@ pub struct Cells {
     pub heading: Vec<&'static str>,
     /// Their widths on the screen.
     pub widths: Vec<u16>,
-    /// The rows.
     pub cells: Vec<Vec<String>>,
 }
 

@@ -23,7 +23,6 @@ use crate::{
     testbed::{self, Mode, Testbed},
 };
 
-/// What is printed.
 #[derive(Debug, Serialize)]
 struct Comparison {
     version: u32,
@@ -167,7 +166,6 @@ fn on_this_host(
     )
 }
 
-/// What is compared.
 fn heading(report: &Report) -> String {
     let what = match report.kind {
         Kind::Raw => "in several ways",

@@ -288,9 +288,6 @@ impl Arguments {
     }
 
     /// Checks what one flag alone cannot know.
-    ///
-    /// # Errors
-    /// Flags do not fit each other.
     pub fn check(&self) -> anyhow::Result<()> {
         let is_short = !self.timeout.is_zero() && self.timeout <= TIMEOUT_MAX;
         ensure!(

@@ -26,7 +26,6 @@ const DEFAULT_HOPS: u8 = 30;
 /// After so many silent hops there is nobody on the way any more.
 const SILENT_MAX: u8 = 5;
 
-/// What is printed.
 #[derive(Debug, Serialize)]
 struct Path {
     version: u32,
@@ -100,9 +99,8 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
 
 impl Path {
     fn text(&self) -> String {
-        let mut table = Table::new([
-            "hop", "who", "sent", "received", "min µs", "mean µs", "p50 µs", "max µs",
-        ]);
+        let mut table =
+            Table::new("hop | who | sent | received | min µs | mean µs | p50 µs | max µs");
         for hop in &self.hops {
             let found = hop.round_trip.as_ref();
             let us = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{us:.1}"));

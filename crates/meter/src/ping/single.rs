@@ -15,7 +15,6 @@ use crate::{
     target,
 };
 
-/// Measures once.
 pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
     let request = request(arguments)?;
     let clock = prepare(arguments)?;

@@ -23,11 +23,9 @@ use crate::{
 /// Turns in which the count of each size is divided.
 const TURNS: u64 = 5;
 
-/// What is printed.
 #[derive(Debug, Serialize)]
 struct Sweep {
     version: u32,
-    /// One for each size.
     sizes: Vec<Report>,
     /// Through the medians, in microseconds and microseconds per byte; none with fewer than three sizes that were answered.
     fit: Option<Line>,
@@ -120,9 +118,9 @@ impl Sweep {
         if let Some(first) = self.sizes.first() {
             text += &format!("{}, by size\n\n", first.heading());
         }
-        let mut table = Table::new([
-            "bytes", "sent", "received", "min µs", "mean µs", "± µs", "p50 µs", "p99 µs", "max µs",
-        ]);
+        let mut table = Table::new(
+            "bytes | sent | received | min µs | mean µs | ± µs | p50 µs | p99 µs | max µs",
+        );
         for report in &self.sizes {
             let found = report.round_trip.as_ref();
             let us = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{us:.2}"));

@@ -60,7 +60,6 @@ enum Link {
 pub struct Port {
     /// Number of its interface.
     pub index: u32,
-    /// Its address.
     pub address: [u8; 6],
 }
 
@@ -69,7 +68,6 @@ pub struct Port {
 pub struct FrameWay {
     /// The sending interface.
     pub interface: String,
-    /// Its port.
     pub from: Port,
     /// Whom the frames are for.
     pub to: [u8; 6],
@@ -81,9 +79,6 @@ pub struct FrameWay {
 
 impl Frames {
     /// Opens the ports.
-    ///
-    /// # Errors
-    /// A privilege is missing, or the interface is gone.
     pub fn open(way: &FrameWay, message: Message) -> anyhow::Result<Self> {
         let interface = &way.interface;
         let mut frame = [way.to, way.from.address].concat();

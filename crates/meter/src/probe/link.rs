@@ -36,9 +36,6 @@ impl FrameDriver {
     }
 
     /// Opens an interface of which it receives frames of one EtherType.
-    ///
-    /// # Errors
-    /// A privilege is missing, or the interface has no such way.
     pub fn open(self, interface: &str, ether_type: u16) -> anyhow::Result<Box<dyn Driver>> {
         let ether_type = Some(ether_type);
         let opened: anyhow::Result<Box<dyn Driver>> = match self {

@@ -41,7 +41,6 @@ impl Message {
         &self.bytes
     }
 
-    /// Its size.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }

@@ -5,34 +5,11 @@ use super::Report;
 /// The percentiles that have a column.
 const PERCENTS: [f64; 6] = [50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
 
+const NAMES: &str = "label,kind,target,stack,payload_bytes,loop,seconds,sent,received,lost,late,duplicates,reordered,corrupted,foreign,errors,min_us,mean_us,deviation_us,p50_us,p90_us,p99_us,p99.9_us,p99.99_us,p99.999_us,max_us";
+
 /// The lines.
 pub fn text(reports: &[Report]) -> String {
-    let names = [
-        "label",
-        "kind",
-        "target",
-        "stack",
-        "payload_bytes",
-        "loop",
-        "seconds",
-        "sent",
-        "received",
-        "lost",
-        "late",
-        "duplicates",
-        "reordered",
-        "corrupted",
-        "foreign",
-        "errors",
-        "min_us",
-        "mean_us",
-        "deviation_us",
-    ];
-    let percentiles = PERCENTS.map(|percent| format!("p{percent}_us"));
-    let mut names: Vec<String> = names.map(str::to_owned).to_vec();
-    names.extend(percentiles);
-    names.push("max_us".to_owned());
-    let mut text = names.join(",") + "\r\n";
+    let mut text = format!("{NAMES}\r\n");
     for report in reports {
         text += &(row(report).join(",") + "\r\n");
     }

@@ -107,19 +107,9 @@ impl Report {
         let Some(found) = &self.round_trip else {
             return "no round trip was measured\n".to_owned();
         };
-        let mut table = Table::new([
-            "µs",
-            "min",
-            "mean",
-            "deviation",
-            "p50",
-            "p90",
-            "p99",
-            "p99.9",
-            "p99.99",
-            "p99.999",
-            "max",
-        ]);
+        let mut table = Table::new(
+            "µs | min | mean | deviation | p50 | p90 | p99 | p99.9 | p99.99 | p99.999 | max",
+        );
         let name = if self.from_sending.is_some() {
             "from when due"
         } else {

@@ -29,7 +29,6 @@ pub struct Counts {
     pub foreign: u64,
     /// Errors, by what they say.
     pub errors: BTreeMap<String, u64>,
-    /// What answered.
     pub answers: BTreeMap<Answer, u64>,
     /// Who answered in the target's place.
     pub routers: BTreeMap<IpAddr, u64>,

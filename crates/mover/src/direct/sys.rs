@@ -12,7 +12,6 @@ use crate::sys::{Memory, submit};
 /// A write that has ended: the buffer that is free again, and what the system said.
 #[derive(Debug)]
 pub struct Written {
-    /// Which buffer.
     pub buffer: usize,
     /// Bytes written, or why not.
     pub result: io::Result<usize>,

@@ -39,7 +39,6 @@ impl<R: Read> Intake<R> {
         }
     }
 
-    /// The connection.
     pub fn get(&self) -> &R {
         &self.from
     }

@@ -12,7 +12,6 @@ pub const VERSION: u16 = 3;
 pub const STREAMS_MAX: u16 = 64;
 /// Smallest block.
 pub const BLOCK_BYTES_MIN: u32 = 1 << 20;
-/// Largest block.
 pub const BLOCK_BYTES_MAX: u32 = 64 << 20;
 /// Most blocks of a file: its hashes take 32 MiB.
 pub const BLOCKS_MAX: u64 = 1 << 20;
@@ -33,7 +32,6 @@ pub enum Role {
 /// The first message of each connection, from the side that connects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`VERSION`].
     pub version: u16,
     /// What the connecting side is.
     pub role: Role,
@@ -65,9 +63,7 @@ pub struct Entry {
     pub file: u64,
     /// Relative name.
     pub name: Vec<u8>,
-    /// What it is.
     pub kind: Kind,
-    /// Permission bits.
     pub mode: u32,
     /// Time of the last change: seconds since 1970, and nanoseconds.
     pub modified: (i64, u32),
@@ -82,11 +78,8 @@ pub struct Entry {
 /// Stands before a block's bytes; its hash (32 bytes) follows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
-    /// Of which file.
     pub file: u64,
-    /// Which block.
     pub index: u64,
-    /// Its bytes.
     pub len: u32,
     /// The file has no other.
     pub is_only: bool,
@@ -101,7 +94,6 @@ pub struct Block {
 pub struct StageTimes {
     /// Waiting for a disk: reading at the sender, writing at the receiver.
     pub disk_us: u64,
-    /// Hashing.
     pub hash_us: u64,
     /// Packing and unpacking (zstd).
     pub pack_us: u64,
@@ -192,7 +184,6 @@ impl Moved {
     }
 
     /// 10^9 bits a second.
-    #[expect(clippy::cast_precision_loss, reason = "for people")]
     pub fn gbit_per_s(self) -> f64 {
         self.bytes as f64 * 8.0 / 1e3 / self.us.max(1) as f64
     }

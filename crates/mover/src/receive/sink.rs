@@ -40,7 +40,6 @@ pub struct Sink {
 struct State {
     /// By block; `None`: it is not there.
     digests: Vec<Option<Digest>>,
-    /// Blocks that are there.
     count: u64,
     /// Blocks of which some pieces are being written, or whose hash is not checked yet.
     open: HashMap<u64, OpenBlock>,
@@ -117,7 +116,6 @@ impl Sink {
         })
     }
 
-    /// Its number.
     pub fn number(&self) -> u64 {
         self.entry.file
     }
@@ -132,7 +130,6 @@ impl Sink {
         &self.path
     }
 
-    /// How it is stored.
     pub fn storage(&self) -> Storage {
         match (&self.part, &self.direct) {
             (None, _) => Storage::Memory,
@@ -194,7 +191,6 @@ impl Sink {
         runs
     }
 
-    /// Bytes that are there.
     pub fn kept_bytes(&self) -> u64 {
         let block_bytes = u64::from(self.entry.block_bytes);
         let state = lock(&self.state);
@@ -269,7 +265,6 @@ impl Sink {
         lock(&self.state).open.entry(block).or_default().pieces += 1;
     }
 
-    /// A piece is written.
     pub fn piece_stored(&self, block: u64) {
         let mut state = lock(&self.state);
         if let Some(open) = state.open.get_mut(&block) {

@@ -124,7 +124,6 @@ impl Job {
         }
     }
 
-    /// A block has left.
     pub fn sent(&self, block: &Block, digest: Digest) -> Progress {
         let mut state = lock(&self.state);
         let at = usize::try_from(block.index).unwrap_or(usize::MAX);

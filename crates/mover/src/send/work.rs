@@ -17,7 +17,6 @@ const JOBS_MAX: usize = 32;
 /// Something to send.
 #[derive(Debug)]
 pub enum Task {
-    /// A small file.
     Small(Small),
     /// A block of a large one.
     Block(Arc<Job>, Block),
@@ -25,10 +24,8 @@ pub enum Task {
     Input(Entry),
 }
 
-/// A small file.
 #[derive(Clone, Debug)]
 pub struct Small {
-    /// Where it is.
     pub path: PathBuf,
     /// What is said of it.
     pub entry: Entry,
@@ -46,7 +43,6 @@ pub enum Open {
 }
 
 impl Open {
-    /// For messages.
     pub fn path(&self) -> PathBuf {
         match self {
             Self::Small(small) => small.path.clone(),

@@ -7,7 +7,6 @@ use std::fmt;
 
 use crate::error::Error;
 
-/// Bytes of the secret.
 const SECRET_BYTES: usize = 16;
 /// Bytes of the checksum behind it.
 const CHECK_BYTES: usize = 2;

@@ -63,7 +63,6 @@ impl Source {
         self.stamp.size
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

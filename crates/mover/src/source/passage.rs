@@ -128,7 +128,6 @@ impl Mover {
         Ok(())
     }
 
-    /// The hash of a hole.
     pub fn hash_hole(&mut self, place: BlockPosition, len: u32) -> Digest {
         let mut hasher = BlockHasher::new(self.algorithm, place);
         self.piece.fill(0);

@@ -35,7 +35,6 @@ static TABLE: [MappedRange; PLACES] = [const {
 
 /// What the handler has to know beside them.
 struct Installed {
-    /// What was there before.
     before: libc::sigaction,
     page_bytes: usize,
 }

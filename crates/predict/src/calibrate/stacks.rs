@@ -42,7 +42,6 @@ pub struct Fitted {
     device_ns: Vec<f64>,
 }
 
-/// Measures one stack.
 pub fn measure(testbed: &Testbed, stack: Stack, batches: u8, say: &Say) -> anyhow::Result<Found> {
     let each = |works: &[Work]| -> anyhow::Result<_> {
         let mut seen = Vec::new();

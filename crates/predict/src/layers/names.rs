@@ -11,9 +11,7 @@ use anyhow::{Context, ensure};
 pub enum Layer {
     /// Entering and leaving the kernel.
     Call,
-    /// Sockets.
     Socket,
-    /// TCP.
     Transport,
     /// IP.
     Network,
@@ -36,70 +34,28 @@ impl Layer {
 }
 
 /// Beginnings of names, the first that fits counts.
-const BEGINNINGS: &[(&str, Layer)] = &[
-    ("loopback_", Layer::Driver),
-    ("veth_", Layer::Driver),
-    ("tcp_", Layer::Transport),
-    ("__tcp_", Layer::Transport),
-    ("inet_csk", Layer::Transport),
-    ("cubictcp", Layer::Transport),
-    ("bbr_", Layer::Transport),
-    ("sk_stream", Layer::Transport),
-    ("__inet_lookup", Layer::Transport),
-    ("ip_", Layer::Network),
-    ("__ip_", Layer::Network),
-    ("ipv4_", Layer::Network),
-    ("nf_", Layer::Network),
-    ("raw_", Layer::Network),
-    ("dev_", Layer::Link),
-    ("__dev_", Layer::Link),
-    ("netif_", Layer::Link),
-    ("__netif_", Layer::Link),
-    ("process_backlog", Layer::Link),
-    ("__napi_", Layer::Link),
-    ("napi_", Layer::Link),
-    ("net_rx_action", Layer::Link),
-    ("enqueue_to_backlog", Layer::Link),
-    ("neigh_", Layer::Link),
-    ("eth_", Layer::Link),
-    ("sch_", Layer::Link),
-    ("validate_xmit", Layer::Link),
-    ("do_softirq", Layer::Link),
-    ("__do_softirq", Layer::Link),
-    ("handle_softirqs", Layer::Link),
-    ("sock_", Layer::Socket),
-    ("__sock_", Layer::Socket),
-    ("sockfd_", Layer::Socket),
-    ("inet_sendmsg", Layer::Socket),
-    ("inet_recvmsg", Layer::Socket),
-    ("inet_send_prepare", Layer::Socket),
-    ("security_socket", Layer::Socket),
-    ("__sys_", Layer::Socket),
-    ("vfs_", Layer::Socket),
-    ("ksys_", Layer::Socket),
-    ("new_sync_", Layer::Socket),
-    ("fdget", Layer::Socket),
-    ("__x64_sys_", Layer::Call),
-    ("__arm64_sys_", Layer::Call),
-    ("do_syscall", Layer::Call),
-    ("x64_sys_call", Layer::Call),
-    ("entry_", Layer::Call),
-    ("syscall_", Layer::Call),
+const BEGINNINGS: [(Layer, &str); 6] = [
+    (Layer::Driver, "loopback_ veth_"),
+    (
+        Layer::Transport,
+        "tcp_ __tcp_ inet_csk cubictcp bbr_ sk_stream __inet_lookup",
+    ),
+    (Layer::Network, "ip_ __ip_ ipv4_ nf_ raw_"),
+    (
+        Layer::Link,
+        "dev_ __dev_ netif_ __netif_ process_backlog __napi_ napi_ net_rx_action enqueue_to_backlog neigh_ eth_ sch_ validate_xmit do_softirq __do_softirq handle_softirqs",
+    ),
+    (
+        Layer::Socket,
+        "sock_ __sock_ sockfd_ inet_sendmsg inet_recvmsg inet_send_prepare security_socket __sys_ vfs_ ksys_ new_sync_ fdget",
+    ),
+    (
+        Layer::Call,
+        "__x64_sys_ __arm64_sys_ do_syscall x64_sys_call entry_ syscall_",
+    ),
 ];
 /// What is below one of these receives.
-const RECEIVES: &[&str] = &[
-    "process_backlog",
-    "__netif_receive",
-    "net_rx_action",
-    "tcp_recvmsg",
-    "sock_recvmsg",
-    "__sys_recvfrom",
-    "ksys_read",
-    "vfs_read",
-    "sock_read_iter",
-    "__x64_sys_recvfrom",
-    "__x64_sys_read",
-];
+const RECEIVES: &str = "process_backlog __netif_receive net_rx_action tcp_recvmsg sock_recvmsg __sys_recvfrom ksys_read vfs_read sock_read_iter __x64_sys_recvfrom __x64_sys_read";
 /// Addresses from here on are marks that tell kernel from user and no places.
 const MARKS: u64 = u64::MAX - 4095;
 
@@ -151,11 +107,15 @@ impl Names {
             return *known;
         }
         let name = self.name(address);
+        let begins_with_one_of = |beginnings: &str| {
+            let mut beginnings = beginnings.split(' ');
+            beginnings.any(|beginning| name.starts_with(beginning))
+        };
         let layer = BEGINNINGS
             .iter()
-            .find(|(beginning, _)| name.starts_with(beginning))
-            .map(|(_, layer)| *layer);
-        let receives = RECEIVES.iter().any(|beginning| name.starts_with(beginning));
+            .find(|(_, beginnings)| begins_with_one_of(beginnings))
+            .map(|(layer, _)| *layer);
+        let receives = begins_with_one_of(RECEIVES);
         self.known.insert(address, (layer, receives));
         (layer, receives)
     }

@@ -11,7 +11,6 @@ use super::{BOUND, Row};
 pub enum Verdict {
     /// It is within the bound.
     Holds,
-    /// It is not.
     Missed,
     /// Nothing can be said, and why.
     NotKnown(String),

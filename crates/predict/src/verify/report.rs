@@ -21,20 +21,7 @@ pub fn of(rows: &[Row], preset: &Preset, idle_held: bool, missing: &[String]) ->
         super::RUNS.end(),
         super::RUNS_UNKNOWN
     ));
-    let headings = [
-        "workload",
-        "stack",
-        "clients",
-        "predicted/s",
-        "measured/s",
-        "known to",
-        "error",
-        "predicted µs",
-        "measured µs",
-        "known to",
-        "error",
-        "",
-    ];
+    let headings = "workload | stack | clients | predicted/s | measured/s | known to | error | predicted µs | measured µs | known to | error | ".split(" | ");
     d.table(headings, rows.iter().map(cells).collect());
     d.text(format!(
         "Bound: {:.0} % of the capacity (marked *: the server is as busy as it can be) and of the mean response time. Of what \
@@ -155,20 +142,7 @@ fn parts(d: &mut Document, rows: &[Row]) {
         line.extend(times.map(|times| format!("{times:.2}")));
         Some(line)
     };
-    let headings = [
-        "workload",
-        "stack",
-        "clients",
-        "application ns",
-        "stack ns",
-        "engine ns",
-        "client ns",
-        "waits alone ns",
-        "trials say ns",
-        "server's turns",
-        "client's turns",
-        "client's sleeps",
-    ];
+    let headings = "workload | stack | clients | application ns | stack ns | engine ns | client ns | waits alone ns | trials say ns | server's turns | client's turns | client's sleeps".split(" | ");
     d.table(headings, rows.iter().filter_map(line).collect());
     d.text(
         "A turn: somebody comes back from waiting and takes all that has come. Trials say: what the calibration's own trials with as \

@@ -13,171 +13,24 @@ enum Form {
     Text,
 }
 
-const OPTIONS: &[(&str, i32, i32, Form)] = &[
-    (
-        "SO_KEEPALIVE",
-        libc::SOL_SOCKET,
-        libc::SO_KEEPALIVE,
-        Form::Number,
-    ),
-    ("SO_LINGER", libc::SOL_SOCKET, libc::SO_LINGER, Form::Linger),
-    ("SO_RCVBUF", libc::SOL_SOCKET, libc::SO_RCVBUF, Form::Number),
-    ("SO_SNDBUF", libc::SOL_SOCKET, libc::SO_SNDBUF, Form::Number),
-    (
-        "SO_RCVLOWAT",
-        libc::SOL_SOCKET,
-        libc::SO_RCVLOWAT,
-        Form::Number,
-    ),
-    (
-        "SO_RCVTIMEO",
-        libc::SOL_SOCKET,
-        libc::SO_RCVTIMEO,
-        Form::TimeValue,
-    ),
-    (
-        "SO_SNDTIMEO",
-        libc::SOL_SOCKET,
-        libc::SO_SNDTIMEO,
-        Form::TimeValue,
-    ),
-    (
-        "SO_OOBINLINE",
-        libc::SOL_SOCKET,
-        libc::SO_OOBINLINE,
-        Form::Number,
-    ),
-    (
-        "SO_REUSEADDR",
-        libc::SOL_SOCKET,
-        libc::SO_REUSEADDR,
-        Form::Number,
-    ),
-    (
-        "SO_REUSEPORT",
-        libc::SOL_SOCKET,
-        libc::SO_REUSEPORT,
-        Form::Number,
-    ),
-    (
-        "SO_ACCEPTCONN",
-        libc::SOL_SOCKET,
-        libc::SO_ACCEPTCONN,
-        Form::Number,
-    ),
-    (
-        "TCP_NODELAY",
-        libc::IPPROTO_TCP,
-        libc::TCP_NODELAY,
-        Form::Number,
-    ),
-    ("TCP_CORK", libc::IPPROTO_TCP, libc::TCP_CORK, Form::Number),
-    (
-        "TCP_QUICKACK",
-        libc::IPPROTO_TCP,
-        libc::TCP_QUICKACK,
-        Form::Number,
-    ),
-    (
-        "TCP_DEFER_ACCEPT",
-        libc::IPPROTO_TCP,
-        libc::TCP_DEFER_ACCEPT,
-        Form::Number,
-    ),
-    (
-        "TCP_MAXSEG",
-        libc::IPPROTO_TCP,
-        libc::TCP_MAXSEG,
-        Form::Number,
-    ),
-    (
-        "TCP_KEEPIDLE",
-        libc::IPPROTO_TCP,
-        libc::TCP_KEEPIDLE,
-        Form::Number,
-    ),
-    (
-        "TCP_KEEPINTVL",
-        libc::IPPROTO_TCP,
-        libc::TCP_KEEPINTVL,
-        Form::Number,
-    ),
-    (
-        "TCP_KEEPCNT",
-        libc::IPPROTO_TCP,
-        libc::TCP_KEEPCNT,
-        Form::Number,
-    ),
-    (
-        "TCP_SYNCNT",
-        libc::IPPROTO_TCP,
-        libc::TCP_SYNCNT,
-        Form::Number,
-    ),
-    (
-        "TCP_LINGER2",
-        libc::IPPROTO_TCP,
-        libc::TCP_LINGER2,
-        Form::Number,
-    ),
-    (
-        "TCP_WINDOW_CLAMP",
-        libc::IPPROTO_TCP,
-        libc::TCP_WINDOW_CLAMP,
-        Form::Number,
-    ),
-    (
-        "TCP_CONGESTION",
-        libc::IPPROTO_TCP,
-        libc::TCP_CONGESTION,
-        Form::Text,
-    ),
-    (
-        "TCP_USER_TIMEOUT",
-        libc::IPPROTO_TCP,
-        libc::TCP_USER_TIMEOUT,
-        Form::Number,
-    ),
-    (
-        "TCP_FASTOPEN",
-        libc::IPPROTO_TCP,
-        libc::TCP_FASTOPEN,
-        Form::Number,
-    ),
-    (
-        "TCP_FASTOPEN_CONNECT",
-        libc::IPPROTO_TCP,
-        libc::TCP_FASTOPEN_CONNECT,
-        Form::Number,
-    ),
-    (
-        "TCP_NOTSENT_LOWAT",
-        libc::IPPROTO_TCP,
-        libc::TCP_NOTSENT_LOWAT,
-        Form::Number,
-    ),
-    (
-        "TCP_SAVE_SYN",
-        libc::IPPROTO_TCP,
-        libc::TCP_SAVE_SYN,
-        Form::Number,
-    ),
-    ("IP_TOS", libc::IPPROTO_IP, libc::IP_TOS, Form::Number),
-    ("IP_MTU", libc::IPPROTO_IP, libc::IP_MTU, Form::Number),
-    (
-        "IP_MTU_DISCOVER",
-        libc::IPPROTO_IP,
-        libc::IP_MTU_DISCOVER,
-        Form::Number,
-    ),
-    (
-        "IPV6_V6ONLY",
-        libc::IPPROTO_IPV6,
-        libc::IPV6_V6ONLY,
-        Form::Number,
-    ),
-    ("IPV6_MTU", libc::IPPROTO_IPV6, libc::IPV6_MTU, Form::Number),
-];
+/// Name, level, number and form of each option.
+macro_rules! options {
+    ($($form:ident $level:ident: $($name:ident)*;)*) => {
+        &[$($((stringify!($name), libc::$level, libc::$name, Form::$form),)*)*]
+    };
+}
+
+const OPTIONS: &[(&str, i32, i32, Form)] = options! {
+    Number SOL_SOCKET: SO_KEEPALIVE SO_RCVBUF SO_SNDBUF SO_RCVLOWAT SO_OOBINLINE SO_REUSEADDR SO_REUSEPORT SO_ACCEPTCONN;
+    Linger SOL_SOCKET: SO_LINGER;
+    TimeValue SOL_SOCKET: SO_RCVTIMEO SO_SNDTIMEO;
+    Number IPPROTO_TCP: TCP_NODELAY TCP_CORK TCP_QUICKACK TCP_DEFER_ACCEPT TCP_MAXSEG TCP_KEEPIDLE TCP_KEEPINTVL TCP_KEEPCNT;
+    Number IPPROTO_TCP: TCP_SYNCNT TCP_LINGER2 TCP_WINDOW_CLAMP TCP_USER_TIMEOUT TCP_FASTOPEN TCP_FASTOPEN_CONNECT;
+    Number IPPROTO_TCP: TCP_NOTSENT_LOWAT TCP_SAVE_SYN;
+    Text IPPROTO_TCP: TCP_CONGESTION;
+    Number IPPROTO_IP: IP_TOS IP_MTU IP_MTU_DISCOVER;
+    Number IPPROTO_IPV6: IPV6_V6ONLY IPV6_MTU;
+};
 
 fn find(name: &str) -> Result<(i32, i32, Form), i32> {
     let found = OPTIONS.iter().find(|(known, ..)| *known == name);
@@ -222,20 +75,10 @@ pub(super) fn get(fd: i32, name: &str) -> Result<String, i32> {
     Ok(i32::from_ne_bytes(*first).to_string())
 }
 
-const STATES: [&str; 12] = [
-    "NONE",
-    "ESTABLISHED",
-    "SYN_SENT",
-    "SYN_RECV",
-    "FIN_WAIT1",
-    "FIN_WAIT2",
-    "TIME_WAIT",
-    "CLOSE",
-    "CLOSE_WAIT",
-    "LAST_ACK",
-    "LISTEN",
-    "CLOSING",
-];
+const STATES: &str = "NONE ESTABLISHED SYN_SENT SYN_RECV FIN_WAIT1 FIN_WAIT2 TIME_WAIT CLOSE CLOSE_WAIT LAST_ACK LISTEN CLOSING";
+
+/// Fields of a byte, behind the state.
+const BYTES: [&str; 5] = ["ca_state", "retransmits", "probes", "backoff", "options"];
 
 /// Where the 32-bit fields stand, see `struct tcp_info` in linux/tcp.h.
 const FIELDS: &[(&str, usize)] = &[
@@ -261,14 +104,13 @@ pub(super) fn info(fd: i32, field: &str) -> Result<String, i32> {
     match field {
         "state" => {
             let state = usize::from(byte(0)?);
-            Ok(STATES.get(state).copied().unwrap_or("NONE").to_owned())
+            let name = STATES.split(' ').nth(state);
+            Ok(name.unwrap_or("NONE").to_owned())
         }
-        "ca_state" => Ok(byte(1)?.to_string()),
-        "retransmits" => Ok(byte(2)?.to_string()),
-        "probes" => Ok(byte(3)?.to_string()),
-        "backoff" => Ok(byte(4)?.to_string()),
-        "options" => Ok(byte(5)?.to_string()),
         _ => {
+            if let Some(at) = BYTES.iter().position(|known| *known == field) {
+                return Ok(byte(at + 1)?.to_string());
+            }
             let found = FIELDS.iter().find(|(known, _)| *known == field);
             let (_, at) = found.ok_or(libc::ENOPROTOOPT)?;
             let four = bytes.get(*at..*at + 4).ok_or(libc::EINVAL)?;

@@ -176,7 +176,6 @@ pub(super) fn poll(fd: RawFd, events: i16, timeout_ms: i32) -> Result<i16> {
     Ok(one.revents)
 }
 
-/// An `ifreq` for that interface.
 fn request(interface: &str) -> Result<libc::ifreq> {
     // SAFETY: `ifreq` is plain C data for which all zeros is a valid value.
     let mut request: libc::ifreq = unsafe { zeroed() };

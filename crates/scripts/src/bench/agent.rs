@@ -36,9 +36,6 @@ pub struct Done {
 
 impl Agent {
     /// Starts the command, which is to be an agent.
-    ///
-    /// # Errors
-    /// Where it cannot be started.
     pub fn start(mut command: Command) -> anyhow::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -56,15 +53,11 @@ impl Agent {
     }
 
     /// What becomes readable when the agent has said something.
-    #[must_use]
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
 
     /// Asks for a call; returns its number.
-    ///
-    /// # Errors
-    /// Where the agent is gone.
     pub fn send(
         &mut self,
         makes: Option<&str>,
@@ -83,9 +76,6 @@ impl Agent {
     }
 
     /// Takes what has been said, without waiting.
-    ///
-    /// # Errors
-    /// Where the agent is gone.
     pub fn read(&mut self) -> anyhow::Result<()> {
         let mut bytes = [0; 4096];
         loop {
@@ -119,7 +109,6 @@ impl Agent {
     }
 
     /// Whether that call has begun.
-    #[must_use]
     pub fn has_started(&self, number: u64) -> bool {
         self.started.contains(&number)
     }
@@ -130,9 +119,6 @@ impl Agent {
     }
 
     /// Makes a call that never blocks, and waits for its result.
-    ///
-    /// # Errors
-    /// Where the agent is gone.
     pub fn ask(
         &mut self,
         name: &str,
@@ -143,9 +129,6 @@ impl Agent {
     }
 
     /// The same for a call that makes a socket of that name.
-    ///
-    /// # Errors
-    /// Where the agent is gone.
     pub fn ask_for(
         &mut self,
         makes: Option<&str>,

@@ -57,7 +57,6 @@ impl Error {
 }
 
 /// The frame that brings the error to the host. It quotes `about` as the host sent it.
-#[must_use]
 pub fn frame(link: &Link, error: Error, about: &Tcp) -> Vec<u8> {
     let fields = IpFields { ecn: 0, df: true };
     let segment = about.quoted(link);

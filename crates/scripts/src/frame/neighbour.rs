@@ -52,7 +52,6 @@ pub(super) fn parse_solicitation(source: Ipv6Addr, message: &[u8]) -> Option<Ask
 
 impl Asked {
     /// The frame that answers: `mac` has the target.
-    #[must_use]
     pub fn answer(&self, mac: Mac) -> Vec<u8> {
         match (self.target, self.by) {
             (IpAddr::V4(target), IpAddr::V4(by)) => {

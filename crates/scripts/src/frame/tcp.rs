@@ -97,7 +97,6 @@ impl Option {
 
 impl Tcp {
     /// Takes a segment apart; `None` where its header is malformed.
-    #[must_use]
     pub fn parse(from: IpAddr, to: IpAddr, segment: &[u8]) -> std::option::Option<Self> {
         let header = segment.first_chunk::<20>()?;
         let header_len = usize::from(header[12] >> 4) * 4;
@@ -164,13 +163,11 @@ impl Tcp {
     }
 
     /// The frame that brings it to the host.
-    #[must_use]
     pub fn frame(&self, link: &Link, fields: IpFields) -> Vec<u8> {
         wrap(link, TCP, fields, &self.emit(link.peer, link.host))
     }
 
     /// The segment with these numbers as the host sent it, for a quotation.
-    #[must_use]
     pub fn quoted(&self, link: &Link) -> Vec<u8> {
         self.emit(link.host, link.peer)
     }

@@ -32,7 +32,7 @@ impl Study {
     pub fn full_report(&self) -> Document {
         let mut d = Document::new("The nic-net paper, simulated again: a reproduction study");
         self.verdict(&mut d);
-        prose::method(&mut d);
+        prose::said(&mut d, "method");
         let all = [
             Figure::Table1,
             Figure::Table2,
@@ -42,7 +42,7 @@ impl Study {
             Figure::Fig10,
         ];
         d.blocks.extend(self.report(&all, true).blocks);
-        prose::assumptions(&mut d);
+        prose::said(&mut d, "assumptions");
         prose::dependence(&mut d);
         prose::beyond(&mut d);
         prose::again(&mut d);
@@ -68,7 +68,7 @@ impl Study {
             vec![miss.name.to_owned(), numbers[0].clone(), numbers[1].clone()]
         });
         d.table(["what", "published", "here"], rows.collect());
-        prose::misses(d);
+        prose::said(d, "misses");
     }
 }
 

@@ -22,52 +22,37 @@ pub struct Change {
     pub livelock_clients: Option<f64>,
 }
 
-/// The changes: a name, and the settings that make it.
-const CHANGES: &[(&str, &[&str])] = &[
-    ("as it is", &[]),
-    ("no background process", &["host.background=0"]),
-    ("two background processes", &["host.background=2"]),
-    ("bottom half at once", &["stack.bottom_half=immediate"]),
-    (
-        "bottom half before the choice",
-        &["stack.bottom_half_first=true"],
-    ),
-    (
-        "bottom half also after system calls",
-        &["stack.bottom_half=sysret"],
-    ),
-    (
-        "user-level receives in the interrupt",
-        &["stack.receive=interrupt"],
-    ),
-    (
-        "two packets per request (profile A2)",
-        &["stack.profile=A2"],
-    ),
-    ("profile B", &["stack.profile=B"]),
-    ("clients in phase", &["workload.phase=together"]),
-    ("clients evenly spread", &["workload.phase=spread"]),
-    ("NIC at 500 MHz", &["nic.clock_mhz=500"]),
-    ("synchronous host interface", &["nic.mode=sync"]),
-    (
-        "40 requests per client",
-        &["workload.requests_per_client=40"],
-    ),
-    (
-        "90 requests per client",
-        &["workload.requests_per_client=90"],
-    ),
-    ("1 ms of application work", &["workload.compute_us=1000"]),
-    ("host at 600 MHz", &["host.clock_mhz=600"]),
-    ("woken server preempts", &["host.wake=preempt"]),
-    ("slices of 50 ms", &["host.quantum_ms=50"]),
-];
+/// The changes: a name, and the setting that makes it.
+const CHANGES: &str = "
+as it is                             |
+no background process                | host.background=0
+two background processes             | host.background=2
+bottom half at once                  | stack.bottom_half=immediate
+bottom half before the choice        | stack.bottom_half_first=true
+bottom half also after system calls  | stack.bottom_half=sysret
+user-level receives in the interrupt | stack.receive=interrupt
+two packets per request (profile A2) | stack.profile=A2
+profile B                            | stack.profile=B
+clients in phase                     | workload.phase=together
+clients evenly spread                | workload.phase=spread
+NIC at 500 MHz                       | nic.clock_mhz=500
+synchronous host interface           | nic.mode=sync
+40 requests per client               | workload.requests_per_client=40
+90 requests per client               | workload.requests_per_client=90
+1 ms of application work             | workload.compute_us=1000
+host at 600 MHz                      | host.clock_mhz=600
+woken server preempts                | host.wake=preempt
+slices of 50 ms                      | host.quantum_ms=50
+";
 
 /// Simulates every change, with half of Fig 8's replications.
 pub fn sensitivity() -> Vec<Change> {
     let base = scenario(Figure::Fig8);
-    let one = |(name, settings): &(&'static str, &[&str])| {
-        let settings = settings.iter().copied().chain(["runs.replications=4"]);
+    let one = |line: &'static str| {
+        let (name, setting) = line.split_once('|').unwrap_or((line, ""));
+        let name = name.trim();
+        let setting = Some(setting.trim()).filter(|setting| !setting.is_empty());
+        let settings = setting.into_iter().chain(["runs.replications=4"]);
         let changed = with_settings(&base, settings)
             .expect("invariant: the settings of the table fit, a test runs them");
         let rows = clients_of(&changed);
@@ -78,7 +63,7 @@ pub fn sensitivity() -> Vec<Change> {
             livelock_clients: livelock_in(&rows),
         }
     };
-    CHANGES.iter().map(one).collect()
+    CHANGES.trim().lines().map(one).collect()
 }
 
 #[cfg(test)]

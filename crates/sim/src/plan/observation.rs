@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{PlanError, Workload};
+use super::{FileError, Workload};
 use crate::time::round;
 
 /// What was counted while a program ran. Times are sums over its threads, counts are sums over its
@@ -109,13 +109,13 @@ impl Observation {
     }
 
     /// The workload of the program as it ran.
-    pub fn workload(&self) -> Result<Workload, PlanError> {
+    pub fn workload(&self) -> Result<Workload, FileError> {
         if self.exchanges < 1.0 {
             let seen = match self.connections {
                 0 => "no TCP connection of the kernel was seen".to_owned(),
                 n => format!("its {n} connections carried payload in one direction at most"),
             };
-            return Err(PlanError::value(
+            return Err(FileError::value(
                 "--record",
                 format!(
                     "{} answered nothing in {:.1} s: {seen}; record it under load, on the kernel's stack",
@@ -244,7 +244,7 @@ impl Observation {
     }
 
     /// The workload file, with what was counted and what was not in comments.
-    pub fn to_toml(&self) -> Result<String, PlanError> {
+    pub fn to_toml(&self) -> Result<String, FileError> {
         let workload = self.workload()?;
         let mut text = format!(
             "# Recorded by shunt sim plan --record. Counted: {}.\n# Not seen:\n",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Client, PlanError, Trial};
+use super::{Client, FileError, Trial};
 
 /// Where a value is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -45,108 +45,102 @@ pub enum Where {
     Nic,
 }
 
-/// What a request costs on one stack.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Costs {
-    /// Where it runs.
-    #[serde(rename = "where")]
-    pub place: Where,
-    /// It never sleeps: its processors are always busy.
-    #[serde(default)]
-    pub polls: bool,
-    /// Host: receiving a request.
-    pub receive_ns: Value,
-    /// Host: sending a response.
-    pub send_ns: Value,
-    /// Host: each packet.
-    pub packet_ns: Value,
-    /// Host: each byte.
-    pub byte_ns: Value,
-    /// Host: each connection.
-    pub connection_ns: Value,
-    /// Host: waking a thread.
-    pub wake_ns: Value,
-    /// Engine or NIC: each request; a NIC's at 1 GHz.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub device_ns: Option<Value>,
-    /// Engine or NIC: each byte.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub device_byte_ns: Option<Value>,
-    /// Engine or NIC: each connection.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub device_connection_ns: Option<Value>,
-    /// Host: what a request takes less where the answers of a wake-up are written together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub together_saves_ns: Option<Value>,
-    /// Host: each time that the program comes back from waiting, however many requests it then takes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub turn_ns: Option<Value>,
-    /// Host: more for each time that it had slept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sleep_ns: Option<Value>,
-    /// What it costs a client on the same machine, or an engine, to wake the program.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rouse_ns: Option<Value>,
-    /// What a lone request waits for besides work: wake-ups, interrupts, processors that leave idle. It
-    /// costs nobody time and counts only where clients wait for answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub latency_ns: Option<Value>,
-    /// A client on the same machine: each request with its answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_ns: Option<Value>,
-    /// Such a client: each byte of both.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_byte_ns: Option<Value>,
-    /// Such a client: each time that it comes back from waiting.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_turn_ns: Option<Value>,
-    /// Such a client: more for each time that it had slept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_sleep_ns: Option<Value>,
-    /// What it costs the server to wake such a client.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_rouse_ns: Option<Value>,
-    /// Clients that wait for answers: what trials said beside these costs, by their number of clients.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub trials: Vec<Trial>,
+macro_rules! costs {
+    (always { $($(#[$what:meta])* $key:ident)* } sometimes { $($(#[$optional_what:meta])* $optional:ident)* }) => {
+        /// What a request costs on one stack.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct Costs {
+            /// Where it runs.
+            #[serde(rename = "where")]
+            pub place: Where,
+            /// It never sleeps: its processors are always busy.
+            #[serde(default)]
+            pub polls: bool,
+            $($(#[$what])* pub $key: Value,)*
+            $(
+                $(#[$optional_what])*
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                pub $optional: Option<Value>,
+            )*
+            /// Clients that wait for answers: what trials said beside these costs, by their number of clients.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            pub trials: Vec<Trial>,
+        }
+
+        impl Costs {
+            /// The values by name.
+            pub fn values(&self) -> Vec<(&'static str, &Value)> {
+                let mut values = vec![$((stringify!($key), &self.$key)),*];
+                $(values.extend(self.$optional.as_ref().map(|value| (stringify!($optional), value)));)*
+                values
+            }
+
+            /// A value to change.
+            pub fn value_mut(&mut self, name: &str) -> Option<&mut Value> {
+                match name {
+                    $(stringify!($key) => Some(&mut self.$key),)*
+                    _ => self.optional_mut(name)?.as_mut(),
+                }
+            }
+
+            fn optional_mut(&mut self, name: &str) -> Option<&mut Option<Value>> {
+                match name {
+                    $(stringify!($optional) => Some(&mut self.$optional),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+costs! {
+    always {
+        /// Host: receiving a request.
+        receive_ns
+        /// Host: sending a response.
+        send_ns
+        /// Host: each packet.
+        packet_ns
+        /// Host: each byte.
+        byte_ns
+        /// Host: each connection.
+        connection_ns
+        /// Host: waking a thread.
+        wake_ns
+    }
+    sometimes {
+        /// Engine or NIC: each request; a NIC's at 1 GHz.
+        device_ns
+        /// Engine or NIC: each byte.
+        device_byte_ns
+        /// Engine or NIC: each connection.
+        device_connection_ns
+        /// Host: what a request takes less where the answers of a wake-up are written together.
+        together_saves_ns
+        /// What a lone request waits for besides work: wake-ups, interrupts, processors that leave idle. It
+        /// costs nobody time and counts only where clients wait for answers.
+        latency_ns
+        /// Host: each time that the program comes back from waiting, however many requests it then takes.
+        turn_ns
+        /// Host: more for each time that it had slept.
+        sleep_ns
+        /// What it costs a client on the same machine, or an engine, to wake the program.
+        rouse_ns
+        /// A client on the same machine: each request with its answer.
+        client_ns
+        /// Such a client: each byte of both.
+        client_byte_ns
+        /// Such a client: each time that it comes back from waiting.
+        client_turn_ns
+        /// Such a client: more for each time that it had slept.
+        client_sleep_ns
+        /// What it costs the server to wake such a client.
+        client_rouse_ns
+    }
 }
 
 impl Costs {
-    /// The values by name.
-    pub fn values(&self) -> Vec<(&'static str, &Value)> {
-        let optional = [
-            ("device_ns", &self.device_ns),
-            ("device_byte_ns", &self.device_byte_ns),
-            ("device_connection_ns", &self.device_connection_ns),
-            ("together_saves_ns", &self.together_saves_ns),
-            ("latency_ns", &self.latency_ns),
-            ("turn_ns", &self.turn_ns),
-            ("sleep_ns", &self.sleep_ns),
-            ("rouse_ns", &self.rouse_ns),
-            ("client_ns", &self.client_ns),
-            ("client_byte_ns", &self.client_byte_ns),
-            ("client_turn_ns", &self.client_turn_ns),
-            ("client_sleep_ns", &self.client_sleep_ns),
-            ("client_rouse_ns", &self.client_rouse_ns),
-        ];
-        [
-            ("receive_ns", &self.receive_ns),
-            ("send_ns", &self.send_ns),
-            ("packet_ns", &self.packet_ns),
-            ("byte_ns", &self.byte_ns),
-            ("connection_ns", &self.connection_ns),
-            ("wake_ns", &self.wake_ns),
-        ]
-        .into_iter()
-        .chain(
-            optional
-                .into_iter()
-                .filter_map(|(name, value)| Some((name, value.as_ref()?))),
-        )
-        .collect()
-    }
-
     /// Gives a value, also one that was not there; an unknown name changes nothing.
     pub fn set(&mut self, name: &str, value: Value) {
         if let Some(place) = self.optional_mut(name) {
@@ -154,38 +148,6 @@ impl Costs {
         } else if let Some(place) = self.value_mut(name) {
             *place = value;
         }
-    }
-
-    /// A value to change.
-    pub fn value_mut(&mut self, name: &str) -> Option<&mut Value> {
-        match name {
-            "receive_ns" => Some(&mut self.receive_ns),
-            "send_ns" => Some(&mut self.send_ns),
-            "packet_ns" => Some(&mut self.packet_ns),
-            "byte_ns" => Some(&mut self.byte_ns),
-            "connection_ns" => Some(&mut self.connection_ns),
-            "wake_ns" => Some(&mut self.wake_ns),
-            _ => self.optional_mut(name)?.as_mut(),
-        }
-    }
-
-    fn optional_mut(&mut self, name: &str) -> Option<&mut Option<Value>> {
-        Some(match name {
-            "device_ns" => &mut self.device_ns,
-            "device_byte_ns" => &mut self.device_byte_ns,
-            "device_connection_ns" => &mut self.device_connection_ns,
-            "together_saves_ns" => &mut self.together_saves_ns,
-            "latency_ns" => &mut self.latency_ns,
-            "turn_ns" => &mut self.turn_ns,
-            "sleep_ns" => &mut self.sleep_ns,
-            "rouse_ns" => &mut self.rouse_ns,
-            "client_ns" => &mut self.client_ns,
-            "client_byte_ns" => &mut self.client_byte_ns,
-            "client_turn_ns" => &mut self.client_turn_ns,
-            "client_sleep_ns" => &mut self.client_sleep_ns,
-            "client_rouse_ns" => &mut self.client_rouse_ns,
-            _ => return None,
-        })
     }
 
     /// What clients on the same machine cost; none where the preset does not know.
@@ -231,14 +193,14 @@ impl Preset {
     }
 
     /// Reads a preset.
-    pub fn parse(text: &str) -> Result<Self, PlanError> {
+    pub fn parse(text: &str) -> Result<Self, FileError> {
         let preset: Self = toml::from_str(text)
-            .map_err(|error| in_stack(text).unwrap_or(PlanError::Syntax(error.to_string())))?;
+            .map_err(|error| in_stack(text).unwrap_or(FileError::Syntax(error.to_string())))?;
         for (name, costs) in &preset.stacks {
             for (key, value) in costs.values() {
                 if !value.value.is_finite() || value.value < 0.0 {
                     let key = format!("{name}.{key}");
-                    let error = PlanError::value(&key, format!("cannot be {}", value.value));
+                    let error = FileError::value(&key, format!("cannot be {}", value.value));
                     return Err(error.in_text(text));
                 }
             }
@@ -248,11 +210,11 @@ impl Preset {
                 let key = format!("{name}.trials");
                 let what =
                     "are in the order of their clients, with numbers; `off` is not below nothing";
-                return Err(PlanError::value(&key, what).in_text(text));
+                return Err(FileError::value(&key, what).in_text(text));
             }
             if costs.place != Where::Host && costs.device_ns.is_none() {
                 let key = format!("{name}.device_ns");
-                let error = PlanError::value(&key, "is missing: its stack runs elsewhere");
+                let error = FileError::value(&key, "is missing: its stack runs elsewhere");
                 return Err(error.in_text(text));
             }
         }
@@ -261,12 +223,12 @@ impl Preset {
 }
 
 /// The first fault within a stack: of a table of tables the parser knows what is wrong, and not where.
-fn in_stack(text: &str) -> Option<PlanError> {
+fn in_stack(text: &str) -> Option<FileError> {
     let tables: toml::Table = toml::from_str(text).ok()?;
     let mut stacks = tables.into_iter().filter(|(name, _)| name != "machine");
     stacks.find_map(|(name, value)| {
         let error = Costs::deserialize(value).err()?;
-        Some(PlanError::value(&name, error.message()).in_text(text))
+        Some(FileError::value(&name, error.message()).in_text(text))
     })
 }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{
-    Asked, Bottleneck, Closed, ClosedLoop, Costs, PlanError, Preset, Simulated, Source, Value,
+    Asked, Bottleneck, Closed, ClosedLoop, Costs, FileError, Preset, Simulated, Source, Value,
     Where, Workload, asking::Asking, closed, simulate,
 };
 
@@ -105,18 +105,18 @@ const NOTHING: f64 = 0.1;
 const LOSS: f64 = 0.05;
 
 /// Answers for every stack of a workload.
-pub fn plan(w: &Workload, preset: &Preset) -> Result<Plan, PlanError> {
+pub fn plan(w: &Workload, preset: &Preset) -> Result<Plan, FileError> {
     let costs_of = |name: &String| {
         preset.stacks.get(name).ok_or_else(|| {
             let known: Vec<&str> = preset.stacks.keys().map(String::as_str).collect();
-            PlanError::value(
+            FileError::value(
                 "stacks",
                 format!("\"{name}\" is not in the preset: {}", known.join(", ")),
             )
         })
     };
     let Some((today, others)) = w.stacks.split_first() else {
-        return Err(PlanError::value("stacks", "is empty"));
+        return Err(FileError::value("stacks", "is empty"));
     };
     let preset_stack_ns = closed(w, costs_of(today)?).stack_ns;
     let first = &as_observed(w, costs_of(today)?, preset_stack_ns);

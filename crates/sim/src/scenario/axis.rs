@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::{Scenario, ScenarioError, with_settings};
+use super::{FileError, Scenario, with_settings};
 
 /// Most points of one sweep.
 const MOST_POINTS: usize = 1_000_000;
@@ -122,7 +122,7 @@ pub enum PointsError {
     TooMany,
     /// A point that cannot be.
     #[error(transparent)]
-    Scenario(#[from] ScenarioError),
+    Scenario(#[from] FileError),
 }
 
 #[cfg(test)]

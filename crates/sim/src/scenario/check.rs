@@ -1,190 +1,159 @@
 //! Values that cannot be, and bounds that keep a run finite.
 
-use super::{Arrivals, BottomHalf, Distribution, Kind, Mode, Receive, Scenario};
+use super::{Arrivals, BottomHalf, Distribution, Kind, Mode, Receive, Scenario, Workload};
 
 /// Most requests of a run: each takes some 24 bytes.
 pub const MOST_REQUESTS: usize = 5_000_000;
 /// Most processors, queues and background processes.
-const MOST_UNITS: usize = 1024;
+pub const MOST_UNITS: usize = 1024;
 /// Most background processes of all processors together.
 const MOST_PROCESSES: usize = 4096;
 /// Most packets of one request.
 const MOST_PACKETS: usize = 10_000;
 
-type Fault = (&'static str, String);
+/// The key at fault and what is wrong with it.
+pub type Fault = (&'static str, String);
 
-fn above_zero(key: &'static str, value: f64) -> Result<(), Fault> {
-    if value.is_finite() && value > 0.0 {
-        Ok(())
-    } else {
-        Err((key, format!("must be above 0, is {value}")))
+/// A table of a file: the beginning of its keys, and each key with its default value and what may be its values.
+macro_rules! table {
+    ($(#[$about:meta])* $name:ident in $prefix:literal {
+        $($(#[$what:meta])* $key:ident: $kind:ty = $default:expr $(, $bound:ident $(($($end:expr),*))?)?;)*
+    }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $name {
+            $($(#[$what])* pub $key: $kind,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($key: $default,)* }
+            }
+        }
+
+        impl $name {
+            /// Values that cannot be by themselves.
+            pub(super) fn check(&self) -> Result<(), $crate::scenario::check::Fault> {
+                $($(
+                    let key = concat!($prefix, stringify!($key));
+                    $crate::scenario::check::$bound(key, &self.$key $($(, $end)*)?)?;
+                )?)*
+                Ok(())
+            }
+        }
+    };
+}
+
+fn fault_unless(
+    is_right: bool,
+    key: &'static str,
+    wrong: impl Fn() -> String,
+) -> Result<(), Fault> {
+    match is_right {
+        true => Ok(()),
+        false => Err((key, wrong())),
     }
 }
 
-fn not_negative(key: &'static str, value: f64) -> Result<(), Fault> {
-    if value.is_finite() && value >= 0.0 {
-        Ok(())
-    } else {
-        Err((key, format!("must be 0 or above, is {value}")))
-    }
+pub fn above_zero(key: &'static str, value: &f64) -> Result<(), Fault> {
+    let is_right = value.is_finite() && *value > 0.0;
+    fault_unless(is_right, key, || format!("must be above 0, is {value}"))
 }
 
-fn share(key: &'static str, value: f64) -> Result<(), Fault> {
-    if (0.0..=1.0).contains(&value) {
-        Ok(())
-    } else {
-        Err((key, format!("must be between 0 and 1, is {value}")))
-    }
+pub fn not_negative(key: &'static str, value: &f64) -> Result<(), Fault> {
+    let is_right = value.is_finite() && *value >= 0.0;
+    fault_unless(is_right, key, || format!("must be 0 or above, is {value}"))
 }
 
-fn count(key: &'static str, value: usize, least: usize, most: usize) -> Result<(), Fault> {
-    if (least..=most).contains(&value) {
-        Ok(())
-    } else {
-        Err((
-            key,
-            format!("must be between {least} and {most}, is {value}"),
-        ))
-    }
+pub fn not_negative_if_any(key: &'static str, value: &Option<f64>) -> Result<(), Fault> {
+    value.iter().try_for_each(|value| not_negative(key, value))
+}
+
+pub fn share(key: &'static str, value: &f64) -> Result<(), Fault> {
+    let is_right = (0.0..=1.0).contains(value);
+    fault_unless(is_right, key, || {
+        format!("must be between 0 and 1, is {value}")
+    })
+}
+
+pub fn count(key: &'static str, value: &usize, least: usize, most: usize) -> Result<(), Fault> {
+    let wrong = || format!("must be between {least} and {most}, is {value}");
+    fault_unless((least..=most).contains(value), key, wrong)
+}
+
+pub fn from_to(key: &'static str, value: &f64, least: f64, most: f64) -> Result<(), Fault> {
+    let wrong = || format!("cannot be {value}: it is from {least} to {most}");
+    fault_unless((least..=most).contains(value), key, wrong)
+}
+
+pub fn part(key: &'static str, value: &f64) -> Result<(), Fault> {
+    let is_right = (0.0..=1.0).contains(value);
+    fault_unless(is_right, key, || "must be between 0 and 1".to_owned())
+}
+
+pub fn between(key: &'static str, value: &usize, least: usize, most: usize) -> Result<(), Fault> {
+    let wrong = || format!("must be between {least} and {most}");
+    fault_unless((least..=most).contains(value), key, wrong)
+}
+
+pub fn at_most(key: &'static str, value: &usize, most: usize) -> Result<(), Fault> {
+    fault_unless(*value <= most, key, || format!("must be {most} at most"))
+}
+
+pub fn all_above_zero(
+    key: &'static str,
+    values: &[f64],
+    least: usize,
+    most: usize,
+) -> Result<(), Fault> {
+    count(key, &values.len(), least, most)?;
+    values.iter().try_for_each(|value| above_zero(key, value))
+}
+
+pub fn all_not_negative(
+    key: &'static str,
+    values: &[f64],
+    least: usize,
+    most: usize,
+) -> Result<(), Fault> {
+    count(key, &values.len(), least, most)?;
+    values.iter().try_for_each(|value| not_negative(key, value))
 }
 
 /// The key at fault and what is wrong with it.
 pub fn check(s: &Scenario) -> Result<(), Fault> {
-    machine(s)?;
-    surroundings(s)?;
-    workload(s)?;
-    costs(s)?;
+    s.host.check()?;
+    s.stack.check()?;
+    s.nic.check()?;
+    s.interrupts.check()?;
+    s.bus.check()?;
+    s.network.check()?;
+    s.loss.check()?;
+    s.workload.check()?;
+    requests(&s.workload)?;
+    s.runs.check()?;
+    s.cost.check()?;
     together(s)
 }
 
-fn machine(s: &Scenario) -> Result<(), Fault> {
-    above_zero("host.clock_mhz", s.host.clock_mhz)?;
-    count("host.cores", s.host.cores, 1, MOST_UNITS)?;
-    above_zero("host.quantum_ms", s.host.quantum_ms)?;
-    count("host.background", s.host.background, 0, MOST_UNITS)?;
-    if let Some(phase) = s.host.background_phase_ms {
-        not_negative("host.background_phase_ms", phase)?;
-    }
-    not_negative("host.handover_us", s.host.handover_us)?;
-    above_zero("stack.tick_ms", s.stack.tick_ms)?;
-    count("stack.poll_budget", s.stack.poll_budget, 1, 1 << 20)?;
-    above_zero("nic.clock_mhz", s.nic.clock_mhz)?;
-    count("nic.cores", s.nic.cores, 1, MOST_UNITS)?;
-    not_negative("nic.memory_kib", s.nic.memory_kib)?;
-    share("nic.memory_high", s.nic.memory_high)?;
-    share("nic.memory_low", s.nic.memory_low)?;
-    not_negative("nic.check_us", s.nic.check_us)?;
-    count("interrupts.queues", s.interrupts.queues, 1, MOST_UNITS)?;
-    not_negative("interrupts.after_us", s.interrupts.after_us)?;
-    share("interrupts.fixed_share", s.interrupts.fixed_share)
-}
-
-fn surroundings(s: &Scenario) -> Result<(), Fault> {
-    let b = &s.bus;
-    for (key, value) in [
-        ("bus.command_us", b.command_us),
-        ("bus.doorbell_us", b.doorbell_us),
-        ("bus.descriptor_us", b.descriptor_us),
-        ("bus.completion_us", b.completion_us),
-        ("bus.interrupt_us", b.interrupt_us),
-        ("bus.rate_gbps", b.rate_gbps),
-        ("bus.transaction_ns", b.transaction_ns),
-        ("bus.read_latency_ns", b.read_latency_ns),
-        ("bus.pin_us_per_page", b.pin_us_per_page),
-        ("bus.unaligned_bytes", b.unaligned_bytes),
-        ("bus.copy_us_per_byte", b.copy_us_per_byte),
-        ("network.distance_m", s.network.distance_m),
-        ("network.jitter", s.network.jitter),
-        ("network.link_buffer_kib", s.network.link_buffer_kib),
-        ("loss.timeout_ms", s.loss.timeout_ms),
-    ] {
-        not_negative(key, value)?;
-    }
-    count("network.rates_mbps", s.network.rates_mbps.len(), 1, 64)?;
-    for rate in &s.network.rates_mbps {
-        above_zero("network.rates_mbps", *rate)?;
-    }
-    above_zero("network.speed_m_per_s", s.network.speed_m_per_s)?;
-    share("loss.bit_error_rate", s.loss.bit_error_rate)?;
-    above_zero("loss.packet_bytes", s.loss.packet_bytes)
-}
-
-fn workload(s: &Scenario) -> Result<(), Fault> {
-    let w = &s.workload;
-    count("workload.clients", w.clients, 1, 1_000_000)?;
-    above_zero("workload.period_ms", w.period_ms)?;
-    count(
-        "workload.arrivals_us",
-        w.arrivals_us.len(),
-        0,
-        MOST_REQUESTS,
-    )?;
-    for time in &w.arrivals_us {
-        not_negative("workload.arrivals_us", *time)?;
-    }
-    count(
-        "workload.compute_samples",
-        w.compute_samples.len(),
-        0,
-        MOST_REQUESTS,
-    )?;
-    for sample in &w.compute_samples {
-        above_zero("workload.compute_samples", *sample)?;
-    }
-    count("workload.batch", w.batch, 1, 1_000_000)?;
-    above_zero("workload.request_bytes", w.request_bytes)?;
-    above_zero("workload.response_bytes", w.response_bytes)?;
-    not_negative("workload.compute_us", w.compute_us)?;
-    count("workload.connections", w.connections, 0, MOST_REQUESTS)?;
-    above_zero("workload.horizon_s", w.horizon_s)?;
-    if w.requests_total == 0 {
-        count(
-            "workload.requests_per_client",
-            w.requests_per_client,
-            1,
-            MOST_REQUESTS / w.clients,
-        )?;
-    }
-    count(
-        "workload.requests_total",
-        w.requests_total,
-        0,
-        MOST_REQUESTS,
-    )?;
+/// As many as fit the memory.
+fn requests(w: &Workload) -> Result<(), Fault> {
     let requests = match w.requests_total {
-        0 => w.requests_per_client * w.clients,
+        0 => {
+            let most = MOST_REQUESTS / w.clients;
+            count(
+                "workload.requests_per_client",
+                &w.requests_per_client,
+                1,
+                most,
+            )?;
+            w.requests_per_client * w.clients
+        }
         total => total,
     };
-    count(
-        "workload.request_packets",
-        w.request_packets,
-        0,
-        MOST_PACKETS.min(MOST_REQUESTS / requests.max(1)).max(2),
-    )?;
-    count("runs.replications", s.runs.replications, 1, 100_000)?;
-    count("runs.most", s.runs.most, 1, 100_000)?;
-    not_negative("runs.until_percent", s.runs.until_percent)
-}
-
-fn costs(s: &Scenario) -> Result<(), Fault> {
-    let c = &s.cost;
-    above_zero("cost.reference_mhz", c.reference_mhz)?;
-    for (key, value) in [
-        ("cost.tx_sock_us", c.tx_sock_us),
-        ("cost.tx_tr_us", c.tx_tr_us),
-        ("cost.tx_net_us", c.tx_net_us),
-        ("cost.tx_link_us", c.tx_link_us),
-        ("cost.rx_sock_us", c.rx_sock_us),
-        ("cost.rx_tr_us", c.rx_tr_us),
-        ("cost.rx_net_us", c.rx_net_us),
-        ("cost.rx_link_us", c.rx_link_us),
-        ("cost.ex_sock_us", c.ex_sock_us),
-        ("cost.ex_sys_us", c.ex_sys_us),
-        ("cost.ex_phy_us", c.ex_phy_us),
-    ] {
-        not_negative(key, value)?;
-    }
-    Ok(())
+    let most = MOST_PACKETS.min(MOST_REQUESTS / requests.max(1)).max(2);
+    count("workload.request_packets", &w.request_packets, 0, most)
 }
 
 /// Keys that contradict each other.

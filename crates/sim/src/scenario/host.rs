@@ -2,41 +2,28 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The host.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Host {
-    /// Clock of its processors.
-    pub clock_mhz: f64,
-    /// Processors; each has a server process of its own.
-    pub cores: usize,
-    /// Time slice of the round robin.
-    pub quantum_ms: f64,
-    /// Endless computations on each processor, which compete with the server.
-    pub background: usize,
-    /// How much of the first background slice is over at the start; without it the runs divide the
-    /// slice evenly among them.
-    pub background_phase_ms: Option<f64>,
-    /// What happens to a process that is woken.
-    pub wake: Wake,
-    /// Which processor serves a connection.
-    pub placement: Placement,
-    /// Cost of interrupting another processor, where a packet's queue and its server differ.
-    pub handover_us: f64,
-}
+use super::check::MOST_UNITS;
 
-impl Default for Host {
-    fn default() -> Self {
-        Self {
-            clock_mhz: 500.0,
-            cores: 1,
-            quantum_ms: 200.0,
-            background: 1,
-            background_phase_ms: None,
-            wake: Wake::Tail,
-            placement: Placement::Spread,
-            handover_us: 0.0,
-        }
+table! {
+    /// The host.
+    Host in "host." {
+        /// Clock of its processors.
+        clock_mhz: f64 = 500.0, above_zero;
+        /// Processors; each has a server process of its own.
+        cores: usize = 1, count(1, MOST_UNITS);
+        /// Time slice of the round robin.
+        quantum_ms: f64 = 200.0, above_zero;
+        /// Endless computations on each processor, which compete with the server.
+        background: usize = 1, count(0, MOST_UNITS);
+        /// How much of the first background slice is over at the start; without it the runs divide the
+        /// slice evenly among them.
+        background_phase_ms: Option<f64> = None, not_negative_if_any;
+        /// What happens to a process that is woken.
+        wake: Wake = Wake::Tail;
+        /// Which processor serves a connection.
+        placement: Placement = Placement::Spread;
+        /// Cost of interrupting another processor, where a packet's queue and its server differ.
+        handover_us: f64 = 0.0, not_negative;
     }
 }
 

@@ -12,37 +12,23 @@ pub enum Transmission {
     StoreAndForward,
 }
 
-/// The way between client and server.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Network {
-    /// Rates of the links on the way.
-    pub rates_mbps: Vec<f64>,
-    /// Whole length of the way.
-    pub distance_m: f64,
-    /// Speed of the signal.
-    pub speed_m_per_s: f64,
-    /// How transmission over several links adds up.
-    pub transmission: Transmission,
-    /// Delays are multiplied by a random number between 1 and 1 + this.
-    pub jitter: f64,
-    /// Responses queue for the server's link.
-    pub link_queue: bool,
-    /// Bytes that may wait for the server's link; 0 is no limit.
-    pub link_buffer_kib: f64,
-}
-
-impl Default for Network {
-    fn default() -> Self {
-        Self {
-            rates_mbps: vec![100.0],
-            distance_m: 100.0,
-            speed_m_per_s: 2e8,
-            transmission: Transmission::Paper,
-            jitter: 0.1,
-            link_queue: false,
-            link_buffer_kib: 0.0,
-        }
+table! {
+    /// The way between client and server.
+    Network in "network." {
+        /// Rates of the links on the way.
+        rates_mbps: Vec<f64> = vec![100.0], all_above_zero(1, 64);
+        /// Whole length of the way.
+        distance_m: f64 = 100.0, not_negative;
+        /// Speed of the signal.
+        speed_m_per_s: f64 = 2e8, above_zero;
+        /// How transmission over several links adds up.
+        transmission: Transmission = Transmission::Paper;
+        /// Delays are multiplied by a random number between 1 and 1 + this.
+        jitter: f64 = 0.1, not_negative;
+        /// Responses queue for the server's link.
+        link_queue: bool = false;
+        /// Bytes that may wait for the server's link; 0 is no limit.
+        link_buffer_kib: f64 = 0.0, not_negative;
     }
 }
 
@@ -56,27 +42,16 @@ pub enum Repeat {
     Packet,
 }
 
-/// Loss.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Loss {
-    /// Probability that a bit is wrong.
-    pub bit_error_rate: f64,
-    /// Bytes of a packet for the packet error rate.
-    pub packet_bytes: f64,
-    /// What a loss makes do.
-    pub repeat: Repeat,
-    /// Smallest retransmission time-out; doubles with every repetition. 0 repeats at once.
-    pub timeout_ms: f64,
-}
-
-impl Default for Loss {
-    fn default() -> Self {
-        Self {
-            bit_error_rate: 0.0,
-            packet_bytes: 1024.0,
-            repeat: Repeat::Exchange,
-            timeout_ms: 0.0,
-        }
+table! {
+    /// Loss.
+    Loss in "loss." {
+        /// Probability that a bit is wrong.
+        bit_error_rate: f64 = 0.0, share;
+        /// Bytes of a packet for the packet error rate.
+        packet_bytes: f64 = 1024.0, above_zero;
+        /// What a loss makes do.
+        repeat: Repeat = Repeat::Exchange;
+        /// Smallest retransmission time-out; doubles with every repetition. 0 repeats at once.
+        timeout_ms: f64 = 0.0, not_negative;
     }
 }

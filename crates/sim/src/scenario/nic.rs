@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::check::MOST_UNITS;
+
 /// How the NIC hands segments to the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -38,74 +40,45 @@ pub enum Distribution {
     Empirical,
 }
 
-/// The NIC.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Nic {
-    /// Clock of its processors.
-    pub clock_mhz: f64,
-    /// Processors.
-    pub cores: usize,
-    /// How work is given to them.
-    pub dispatch: Dispatch,
-    /// Whether the length of their work is fixed or random.
-    pub service: Distribution,
-    /// How segments are handed to the host.
-    pub mode: Mode,
-    /// Received packets go before responses.
-    pub receive_first: bool,
-    /// Memory for packets and segments; 0 is no limit, and packets beyond it are dropped.
-    pub memory_kib: f64,
-    /// Share of the memory from which `mode = "urgent"` pushes.
-    pub memory_high: f64,
-    /// Share of the memory down to which it does.
-    pub memory_low: f64,
-    /// Checking a command before accepting it, at the reference clock.
-    pub check_us: f64,
-}
-
-impl Default for Nic {
-    fn default() -> Self {
-        Self {
-            clock_mhz: 1000.0,
-            cores: 1,
-            dispatch: Dispatch::Shared,
-            service: Distribution::Fixed,
-            mode: Mode::Push,
-            receive_first: false,
-            memory_kib: 0.0,
-            memory_high: 0.75,
-            memory_low: 0.5,
-            check_us: 0.0,
-        }
+table! {
+    /// The NIC.
+    Nic in "nic." {
+        /// Clock of its processors.
+        clock_mhz: f64 = 1000.0, above_zero;
+        /// Processors.
+        cores: usize = 1, count(1, MOST_UNITS);
+        /// How work is given to them.
+        dispatch: Dispatch = Dispatch::Shared;
+        /// Whether the length of their work is fixed or random.
+        service: Distribution = Distribution::Fixed;
+        /// How segments are handed to the host.
+        mode: Mode = Mode::Push;
+        /// Received packets go before responses.
+        receive_first: bool = false;
+        /// Memory for packets and segments; 0 is no limit, and packets beyond it are dropped.
+        memory_kib: f64 = 0.0, not_negative;
+        /// Share of the memory from which `mode = "urgent"` pushes.
+        memory_high: f64 = 0.75, share;
+        /// Share of the memory down to which it does.
+        memory_low: f64 = 0.5, share;
+        /// Checking a command before accepting it, at the reference clock.
+        check_us: f64 = 0.0, not_negative;
     }
 }
 
-/// Receive queues and when they interrupt.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Interrupts {
-    /// Interrupt when this many frames wait; 1 is at once, 0 leaves it to the timer.
-    pub frames: usize,
-    /// Interrupt this long after the first frame; 0 is no timer.
-    pub after_us: f64,
-    /// Frames a queue holds; those beyond are dropped. 0 is no limit.
-    pub ring_frames: usize,
-    /// Receive queues; a connection's is chosen by a Toeplitz hash of its addresses and ports.
-    pub queues: usize,
-    /// Share of the driver's cost that an interrupt costs once, however many frames it announces;
-    /// the rest is paid per frame.
-    pub fixed_share: f64,
-}
-
-impl Default for Interrupts {
-    fn default() -> Self {
-        Self {
-            frames: 1,
-            after_us: 0.0,
-            ring_frames: 0,
-            queues: 1,
-            fixed_share: 1.0,
-        }
+table! {
+    /// Receive queues and when they interrupt.
+    Interrupts in "interrupts." {
+        /// Interrupt when this many frames wait; 1 is at once, 0 leaves it to the timer.
+        frames: usize = 1;
+        /// Interrupt this long after the first frame; 0 is no timer.
+        after_us: f64 = 0.0, not_negative;
+        /// Frames a queue holds; those beyond are dropped. 0 is no limit.
+        ring_frames: usize = 0;
+        /// Receive queues; a connection's is chosen by a Toeplitz hash of its addresses and ports.
+        queues: usize = 1, count(1, MOST_UNITS);
+        /// Share of the driver's cost that an interrupt costs once, however many frames it announces;
+        /// the rest is paid per frame.
+        fixed_share: f64 = 1.0, share;
     }
 }

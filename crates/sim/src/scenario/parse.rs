@@ -9,10 +9,10 @@ use toml::{
 
 use super::{Scenario, check};
 
-/// Why a text is no scenario.
+/// Why a text is no scenario, workload or preset.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum ScenarioError {
+pub enum FileError {
     /// It is not TOML, has a key nobody knows, or a value of the wrong kind.
     #[error("{0}")]
     Syntax(String),
@@ -36,6 +36,28 @@ pub enum ScenarioError {
     },
 }
 
+impl FileError {
+    pub(crate) fn value(key: &str, reason: impl Into<String>) -> Self {
+        Self::Value {
+            line: 0,
+            key: key.to_owned(),
+            reason: reason.into(),
+        }
+    }
+
+    /// The same with the line of a text on which the key stands.
+    pub fn in_text(self, text: &str) -> Self {
+        match self {
+            Self::Value { key, reason, .. } => Self::Value {
+                line: line_of(text, &key),
+                key,
+                reason,
+            },
+            Self::Syntax(_) | Self::Setting { .. } => self,
+        }
+    }
+}
+
 /// Where a fault stands; a default that does not fit stands nowhere.
 pub(crate) fn place(line: usize) -> String {
     if line == 0 {
@@ -46,14 +68,10 @@ pub(crate) fn place(line: usize) -> String {
 }
 
 /// Reads a scenario.
-pub fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+pub fn parse(text: &str) -> Result<Scenario, FileError> {
     let scenario: Scenario =
-        toml::from_str(text).map_err(|error| ScenarioError::Syntax(error.to_string()))?;
-    check::check(&scenario).map_err(|(key, reason)| ScenarioError::Value {
-        line: line_of(text, key),
-        key: key.to_owned(),
-        reason,
-    })?;
+        toml::from_str(text).map_err(|error| FileError::Syntax(error.to_string()))?;
+    check::check(&scenario).map_err(|(key, reason)| FileError::value(key, reason).in_text(text))?;
     Ok(scenario)
 }
 
@@ -87,10 +105,10 @@ pub(crate) fn line_of(text: &str, key: &str) -> usize {
 pub fn with_settings<'a>(
     scenario: &Scenario,
     settings: impl IntoIterator<Item = &'a str>,
-) -> Result<Scenario, ScenarioError> {
+) -> Result<Scenario, FileError> {
     let mut changed = scenario.clone();
     for setting in settings {
-        let wrong = |reason: String| ScenarioError::Setting {
+        let wrong = |reason: String| FileError::Setting {
             setting: setting.to_owned(),
             reason,
         };
@@ -99,7 +117,7 @@ pub fn with_settings<'a>(
             .ok_or_else(|| wrong("is not KEY=VALUE".to_owned()))?;
         changed = set(&changed, key.trim(), value.trim()).map_err(wrong)?;
     }
-    check::check(&changed).map_err(|(key, reason)| ScenarioError::Setting {
+    check::check(&changed).map_err(|(key, reason)| FileError::Setting {
         setting: key.to_owned(),
         reason,
     })?;
@@ -178,7 +196,7 @@ mod tests {
         assert!(error.to_string().starts_with("line 1: nic.mode"), "{error}");
         let many = with_settings(&Scenario::default(), ["runs.replications=500"]);
         assert_eq!(many.unwrap().runs.most, 200);
-        let error = ScenarioError::Value {
+        let error = FileError::Value {
             line: 0,
             key: "a.b".to_owned(),
             reason: "c".to_owned(),

@@ -51,42 +51,26 @@ pub enum Receive {
     Interrupt,
 }
 
-/// The protocol stack.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Stack {
-    /// Where it runs.
-    pub kind: Kind,
-    /// Which cost is charged where.
-    pub profile: Profile,
-    /// When the kernel's bottom halves run.
-    pub bottom_half: BottomHalf,
-    /// Bottom halves run before the scheduler chooses, as in Linux 2.2.
-    pub bottom_half_first: bool,
-    /// Period of `bottom_half = "tick"`.
-    pub tick_ms: f64,
-    /// Packets that may wait for the bottom half; 0 is no limit.
-    pub backlog_packets: usize,
-    /// Packets polled before the rest is left to a thread (`bottom_half = "napi"`).
-    pub poll_budget: usize,
-    /// Where a user-level stack receives.
-    pub receive: Receive,
-    /// A user-level server never sleeps: no interrupts, and its processor is always busy.
-    pub busy_poll: bool,
-}
-
-impl Default for Stack {
-    fn default() -> Self {
-        Self {
-            kind: Kind::Kernel,
-            profile: Profile::A,
-            bottom_half: BottomHalf::Sched,
-            bottom_half_first: false,
-            tick_ms: 10.0,
-            backlog_packets: 0,
-            poll_budget: 64,
-            receive: Receive::Process,
-            busy_poll: false,
-        }
+table! {
+    /// The protocol stack.
+    Stack in "stack." {
+        /// Where it runs.
+        kind: Kind = Kind::Kernel;
+        /// Which cost is charged where.
+        profile: Profile = Profile::A;
+        /// When the kernel's bottom halves run.
+        bottom_half: BottomHalf = BottomHalf::Sched;
+        /// Bottom halves run before the scheduler chooses, as in Linux 2.2.
+        bottom_half_first: bool = false;
+        /// Period of `bottom_half = "tick"`.
+        tick_ms: f64 = 10.0, above_zero;
+        /// Packets that may wait for the bottom half; 0 is no limit.
+        backlog_packets: usize = 0;
+        /// Packets polled before the rest is left to a thread (`bottom_half = "napi"`).
+        poll_budget: usize = 64, count(1, 1 << 20);
+        /// Where a user-level stack receives.
+        receive: Receive = Receive::Process;
+        /// A user-level server never sleeps: no interrupts, and its processor is always busy.
+        busy_poll: bool = false;
     }
 }

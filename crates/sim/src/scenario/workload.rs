@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::nic::Distribution;
+use super::{check::MOST_REQUESTS, nic::Distribution};
 
 /// When requests arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,66 +32,43 @@ pub enum Phase {
     Together,
 }
 
-/// What clients ask.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Workload {
-    /// Clients, each with a connection.
-    pub clients: usize,
-    /// Time between two requests of one client.
-    pub period_ms: f64,
-    /// Requests of each client.
-    pub requests_per_client: usize,
-    /// Requests of all clients together, in place of `requests_per_client`; 0 leaves it to that.
-    pub requests_total: usize,
-    /// When they arrive.
-    pub arrivals: Arrivals,
-    /// Times since the start, with `arrivals = "trace"`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub arrivals_us: Vec<f64>,
-    /// Requests at once, with `arrivals = "batch"`.
-    pub batch: usize,
-    /// How the clients' periods lie to each other.
-    pub phase: Phase,
-    /// Size of a request.
-    pub request_bytes: f64,
-    /// Packets as which a request arrives; 0 takes the profile's 1 or 2.
-    pub request_packets: usize,
-    /// Size of a response.
-    pub response_bytes: f64,
-    /// The application's work per request, at the reference clock.
-    pub compute_us: f64,
-    /// Whether that is fixed or random.
-    pub compute: Distribution,
-    /// With `compute = "empirical"`: lengths that were seen, of which each request gets one at random. Only
-    /// their proportions count; their mean is `compute_us`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub compute_samples: Vec<f64>,
-    /// Connections set up at the start.
-    pub connections: usize,
-    /// The run is cut here, and says so.
-    pub horizon_s: f64,
-}
-
-impl Default for Workload {
-    fn default() -> Self {
-        Self {
-            clients: 1,
-            period_ms: 10.0,
-            requests_per_client: 60,
-            requests_total: 0,
-            arrivals: Arrivals::Periodic,
-            arrivals_us: Vec::new(),
-            batch: 1,
-            phase: Phase::Random,
-            request_bytes: 256.0,
-            request_packets: 0,
-            response_bytes: 1024.0,
-            compute_us: 0.0,
-            compute: Distribution::Fixed,
-            compute_samples: Vec::new(),
-            connections: 0,
-            horizon_s: 60.0,
-        }
+table! {
+    /// What clients ask.
+    Workload in "workload." {
+        /// Clients, each with a connection.
+        clients: usize = 1, count(1, 1_000_000);
+        /// Time between two requests of one client.
+        period_ms: f64 = 10.0, above_zero;
+        /// Requests of each client.
+        requests_per_client: usize = 60;
+        /// Requests of all clients together, in place of `requests_per_client`; 0 leaves it to that.
+        requests_total: usize = 0, count(0, MOST_REQUESTS);
+        /// When they arrive.
+        arrivals: Arrivals = Arrivals::Periodic;
+        /// Times since the start, with `arrivals = "trace"`.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        arrivals_us: Vec<f64> = Vec::new(), all_not_negative(0, MOST_REQUESTS);
+        /// Requests at once, with `arrivals = "batch"`.
+        batch: usize = 1, count(1, 1_000_000);
+        /// How the clients' periods lie to each other.
+        phase: Phase = Phase::Random;
+        /// Size of a request.
+        request_bytes: f64 = 256.0, above_zero;
+        /// Packets as which a request arrives; 0 takes the profile's 1 or 2.
+        request_packets: usize = 0;
+        /// Size of a response.
+        response_bytes: f64 = 1024.0, above_zero;
+        /// The application's work per request, at the reference clock.
+        compute_us: f64 = 0.0, not_negative;
+        /// Whether that is fixed or random.
+        compute: Distribution = Distribution::Fixed;
+        /// With `compute = "empirical"`: lengths that were seen, of which each request gets one at random. Only
+        /// their proportions count; their mean is `compute_us`.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        compute_samples: Vec<f64> = Vec::new(), all_above_zero(0, MOST_REQUESTS);
+        /// Connections set up at the start.
+        connections: usize = 0, count(0, MOST_REQUESTS);
+        /// The run is cut here, and says so.
+        horizon_s: f64 = 60.0, above_zero;
     }
 }

@@ -8,10 +8,8 @@ use serde::Serialize;
 use crate::sys;
 use netlink::ethtool::{self, Offload};
 
-/// One interface.
 #[derive(Debug, Serialize)]
 pub struct InterfaceReport {
-    /// Name.
     pub name: String,
     /// Switched on.
     pub up: bool,
@@ -42,7 +40,6 @@ pub struct Offloads {
     gro: Option<bool>,
 }
 
-/// All interfaces.
 pub fn all() -> anyhow::Result<Vec<InterfaceReport>> {
     let default = default_route_interface();
     let interfaces = sys::interfaces().context("listing the interfaces")?;

@@ -77,7 +77,6 @@ struct Report<'a> {
     remembered_in: String,
 }
 
-/// Runs the command.
 pub fn execute(interface: &str, options: &Options, json: bool) -> anyhow::Result<ExitCode> {
     if sys::interface_index(interface) == 0 {
         bail!(
@@ -244,14 +243,9 @@ fn report(record: &Record, remembered_in: String) -> Report<'_> {
 }
 
 fn text(record: &Record, kept: &str) -> String {
-    let mut table = output::Table::new([
-        "way",
-        "round trip p50, µs",
-        "p99, µs",
-        "spread",
-        "bulk out, Gbit/s",
-        "bulk in, Gbit/s",
-    ]);
+    let mut table = output::Table::new(
+        "way | round trip p50, µs | p99, µs | spread | bulk out, Gbit/s | bulk in, Gbit/s",
+    );
     let mut lacks = String::new();
     for found in &record.ways {
         if let Some(reason) = &found.lacks {

@@ -58,7 +58,6 @@ impl DriverChoice {
         }
     }
 
-    /// The driver.
     pub const fn driver(self) -> DriverName {
         match self.mode() {
             None => DriverName::AfPacket,
@@ -76,7 +75,6 @@ impl DriverChoice {
 /// What was found of one way. Round trips are of 64-byte frames, answered by the peer's kernel.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Found {
-    /// Which.
     pub way: DriverChoice,
     /// Median of the rounds' medians; none where the way cannot be had.
     pub p50_us: Option<f64>,
@@ -89,7 +87,6 @@ pub struct Found {
     pub received_gbit_s: Option<f64>,
     /// Largest less smallest of the rounds' medians, in per cent of the middle one.
     pub spread_percent: Option<f64>,
-    /// Round trips in all rounds.
     pub round_trips: usize,
     /// Why there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,7 +101,6 @@ pub struct Found {
 pub struct Record {
     /// Its name then.
     pub interface: String,
-    /// Its hardware address.
     pub hardware: String,
     /// `uname -r`.
     pub kernel: String,
@@ -112,7 +108,6 @@ pub struct Record {
     pub measured_at_s: u64,
     /// Who answered.
     pub peer: String,
-    /// Rounds.
     pub rounds: usize,
     /// Each way.
     pub ways: Vec<Found>,

@@ -13,24 +13,71 @@ use crate::sys;
 /// AF_XDP is newer than some libraries' lists, see linux/socket.h.
 const AF_XDP: u16 = 44;
 
+/// What each lack is: its name and how bad it is, what it prevents, and what to do about it.
+const LACKS: &str = "
+user-namespaces    | missing | the lab without root | sysctl user.max_user_namespaces=10000; Debian: kernel.unprivileged_userns_clone=1; Ubuntu: kernel.apparmor_restrict_unprivileged_userns=0; container: a seccomp profile that permits unshare(2)
+af-packet          | missing | the default driver | CAP_NET_RAW; kernel with CONFIG_PACKET
+af-xdp             | missing | the driver af_xdp (af_packet serves instead) | CAP_NET_RAW; kernel with CONFIG_XDP_SOCKETS
+bpf                | missing | sharing an address with the kernel; AF_XDP | CAP_BPF and CAP_NET_ADMIN (or root); or give the engine an address of its own
+tun                | missing | the tap driver | modprobe tun; in a container: --device /dev/net/tun
+cpu-dma-latency    | limited | fast wake-ups of sleeping programs (only spinning is fast then) | run the engine as root, or give its user write access by a udev rule
+dpdk               | limited | --driver dpdk: network cards that are taken from the kernel | apt-get install libdpdk-dev pkg-config, then cargo build --release --package cli --features dpdk
+huge-pages         | limited | DPDK; the fastest disk buffers | sysctl vm.nr_hugepages=512
+locked-memory      | limited | large frame pools of AF_XDP | ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit
+congestion-control | limited | fair comparisons: bbr is slow on virtual cables | for a comparison the same control on both sides: sysctl net.ipv4.tcp_congestion_control=cubic (the lab sets its own)
+forwarding         | limited | an engine with addresses of its own on af_packet without BPF: the kernel forwards what arrives for them too, and sends redirects; what is only forwarded stays with the kernel | nothing with root (BPF keeps such packets from the kernel); unless it is meant to be a router: sysctl net.ipv4.ip_forward=0
+cores              | limited | an engine that spins on a core of its own | give the machine two processors or more
+";
+
+/// What was found, where all is well or where something lacks.
+type Found = Result<String, String>;
+
 /// Every probe, in the order in which the report shows them.
 pub fn all() -> Vec<Finding> {
+    let probes: [fn() -> Found; 12] = [
+        user_namespaces,
+        || tried(raw_socket(AddressFamily::PACKET), "socket can be created"),
+        || {
+            tried(
+                raw_socket(AddressFamily::from_raw(AF_XDP)),
+                "socket can be created",
+            )
+        },
+        || tried(sys::try_bpf(), "maps can be created"),
+        || {
+            opened(
+                OpenOptions::new().read(true).write(true),
+                "/dev/net/tun",
+                "/dev/net/tun can be opened",
+            )
+        },
+        // Opening the file asks for nothing yet: a request is only made by writing a value.
+        || {
+            let good = "can be held: sleepers wake in about a tenth of the time";
+            opened(OpenOptions::new().write(true), "/dev/cpu_dma_latency", good)
+        },
+        dpdk,
+        huge_pages,
+        locked_memory,
+        congestion_controls,
+        forwarding,
+        cores,
+    ];
     let mut findings = capabilities();
-    findings.extend([
-        user_namespaces(),
-        packet_socket(),
-        xdp_socket(),
-        bpf(),
-        tun(),
-        idle_latency(),
-        dpdk(),
-        huge_pages(),
-        locked_memory(),
-        congestion_controls(),
-        forwarding(),
-        cores(),
-        busy::quiet(),
-    ]);
+    for ([name, state, prevents, set], probe) in output::columns(LACKS).zip(probes) {
+        let state = match state {
+            "missing" => State::Missing,
+            _ => State::Limited,
+        };
+        findings.push(match probe() {
+            Ok(found) => Finding::ok(name, found),
+            Err(found) if found == NO_HUGE_PAGES => {
+                Finding::lack(name, state, found, prevents, "kernel with CONFIG_HUGETLBFS")
+            }
+            Err(found) => Finding::lack(name, state, found, prevents, set),
+        });
+    }
+    findings.push(busy::quiet());
     findings
 }
 
@@ -87,43 +134,15 @@ fn capabilities() -> Vec<Finding> {
         .collect()
 }
 
-fn user_namespaces() -> Finding {
-    match lab::user_namespaces_usable() {
-        Ok(()) => Finding::ok("user-namespaces", "can be created"),
-        Err(error) => Finding::lack(
-            "user-namespaces",
-            State::Missing,
-            format!("cannot be created: {error}"),
-            "the lab without root",
-            "sysctl user.max_user_namespaces=10000; Debian: kernel.unprivileged_userns_clone=1; Ubuntu: kernel.apparmor_restrict_unprivileged_userns=0; container: a seccomp profile that permits unshare(2)",
-        ),
-    }
+fn tried<T>(attempt: io::Result<T>, good: &str) -> Found {
+    attempt
+        .map(|_| good.to_owned())
+        .map_err(|error| error.to_string())
 }
 
-fn packet_socket() -> Finding {
-    match raw_socket(AddressFamily::PACKET) {
-        Ok(()) => Finding::ok("af-packet", "socket can be created"),
-        Err(error) => Finding::lack(
-            "af-packet",
-            State::Missing,
-            error.to_string(),
-            "the default driver",
-            "CAP_NET_RAW; kernel with CONFIG_PACKET",
-        ),
-    }
-}
-
-fn xdp_socket() -> Finding {
-    match raw_socket(AddressFamily::from_raw(AF_XDP)) {
-        Ok(()) => Finding::ok("af-xdp", "socket can be created"),
-        Err(error) => Finding::lack(
-            "af-xdp",
-            State::Missing,
-            error.to_string(),
-            "the driver af_xdp (af_packet serves instead)",
-            "CAP_NET_RAW; kernel with CONFIG_XDP_SOCKETS",
-        ),
-    }
+fn opened(how: &OpenOptions, path: &str, good: &str) -> Found {
+    let attempt = how.open(path);
+    tried(attempt, good).map_err(|error| format!("{path}: {error}"))
 }
 
 fn raw_socket(family: AddressFamily) -> io::Result<()> {
@@ -131,170 +150,82 @@ fn raw_socket(family: AddressFamily) -> io::Result<()> {
     Ok(())
 }
 
-fn bpf() -> Finding {
-    match sys::try_bpf() {
-        Ok(()) => Finding::ok("bpf", "maps can be created"),
-        Err(error) => Finding::lack(
-            "bpf",
-            State::Missing,
-            error.to_string(),
-            "sharing an address with the kernel; AF_XDP",
-            "CAP_BPF and CAP_NET_ADMIN (or root); or give the engine an address of its own",
-        ),
-    }
-}
-
-fn tun() -> Finding {
-    match OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/net/tun")
-    {
-        Ok(_) => Finding::ok("tun", "/dev/net/tun can be opened"),
-        Err(error) => Finding::lack(
-            "tun",
-            State::Missing,
-            format!("/dev/net/tun: {error}"),
-            "the tap driver",
-            "modprobe tun; in a container: --device /dev/net/tun",
-        ),
-    }
-}
-
-/// Opening the file asks for nothing yet: a request is only made by writing a value.
-fn idle_latency() -> Finding {
-    match OpenOptions::new().write(true).open("/dev/cpu_dma_latency") {
-        Ok(_) => Finding::ok(
-            "cpu-dma-latency",
-            "can be held: sleepers wake in about a tenth of the time",
-        ),
-        Err(error) => Finding::lack(
-            "cpu-dma-latency",
-            State::Limited,
-            format!("/dev/cpu_dma_latency: {error}"),
-            "fast wake-ups of sleeping programs (only spinning is fast then)",
-            "run the engine as root, or give its user write access by a udev rule",
-        ),
+fn user_namespaces() -> Found {
+    match lab::user_namespaces_usable() {
+        Ok(()) => Ok("can be created".to_owned()),
+        Err(error) => Err(format!("cannot be created: {error}")),
     }
 }
 
 /// Whether this binary has the driver; whether DPDK itself starts is seen when an engine does.
-fn dpdk() -> Finding {
-    if cfg!(feature = "dpdk") {
-        return Finding::ok("dpdk", "built in: --driver dpdk, see docs/dpdk.md");
+fn dpdk() -> Found {
+    match cfg!(feature = "dpdk") {
+        true => Ok("built in: --driver dpdk, see docs/dpdk.md".to_owned()),
+        false => Err("this binary was built without it".to_owned()),
     }
-    Finding::lack(
-        "dpdk",
-        State::Limited,
-        "this binary was built without it",
-        "--driver dpdk: network cards that are taken from the kernel",
-        "apt-get install libdpdk-dev pkg-config, then cargo build --release --package cli --features dpdk",
-    )
 }
 
-fn huge_pages() -> Finding {
+const NO_HUGE_PAGES: &str = "no pages of 2 MiB on this kernel";
+
+fn huge_pages() -> Found {
     let read = |name: &str| {
-        fs::read_to_string(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}"))
-            .ok()?
-            .trim()
-            .parse::<u64>()
-            .ok()
+        let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}");
+        let text = fs::read_to_string(path).ok()?;
+        text.trim().parse::<u64>().ok()
     };
     match (read("nr_hugepages"), read("free_hugepages")) {
-        (Some(total), Some(free)) if free > 0 => Finding::ok(
-            "huge-pages",
-            format!("{free} of {total} pages of 2 MiB free"),
-        ),
-        (Some(total), _) => Finding::lack(
-            "huge-pages",
-            State::Limited,
-            format!("{total} pages of 2 MiB reserved, none free"),
-            "DPDK; the fastest disk buffers",
-            "sysctl vm.nr_hugepages=512",
-        ),
-        (None, _) => Finding::lack(
-            "huge-pages",
-            State::Limited,
-            "no pages of 2 MiB on this kernel",
-            "DPDK; the fastest disk buffers",
-            "kernel with CONFIG_HUGETLBFS",
-        ),
+        (Some(total), Some(free)) if free > 0 => {
+            Ok(format!("{free} of {total} pages of 2 MiB free"))
+        }
+        (Some(total), _) => Err(format!("{total} pages of 2 MiB reserved, none free")),
+        (None, _) => Err(NO_HUGE_PAGES.to_owned()),
     }
 }
 
-fn locked_memory() -> Finding {
+fn locked_memory() -> Found {
     const ENOUGH_BYTES: u64 = 64 << 20;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
     match limit {
-        None => Finding::ok("locked-memory", "unlimited"),
-        Some(bytes) if bytes >= ENOUGH_BYTES => {
-            Finding::ok("locked-memory", format!("{} MiB", bytes >> 20))
+        None => Ok("unlimited".to_owned()),
+        Some(bytes) if bytes >= ENOUGH_BYTES => Ok(format!("{} MiB", bytes >> 20)),
+        Some(bytes) if rustix::process::geteuid().is_root() => {
+            Ok(format!("{} MiB, and root may exceed it", bytes >> 20))
         }
-        Some(bytes) if rustix::process::geteuid().is_root() => Finding::ok(
-            "locked-memory",
-            format!("{} MiB, and root may exceed it", bytes >> 20),
-        ),
-        Some(bytes) => Finding::lack(
-            "locked-memory",
-            State::Limited,
-            format!("{} KiB", bytes >> 10),
-            "large frame pools of AF_XDP",
-            "ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit",
-        ),
+        Some(bytes) => Err(format!("{} KiB", bytes >> 10)),
     }
 }
 
-fn congestion_controls() -> Finding {
+fn congestion_controls() -> Found {
     let read = |name: &str| {
-        fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"))
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
+        let path = format!("/proc/sys/net/ipv4/tcp_{name}");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.trim().to_owned()
     };
-    let (current, allowed, available) = (
-        read("tcp_congestion_control"),
-        read("tcp_allowed_congestion_control"),
-        read("tcp_available_congestion_control"),
-    );
+    let [current, allowed, available] = [
+        "congestion_control",
+        "allowed_congestion_control",
+        "available_congestion_control",
+    ]
+    .map(read);
     let found =
         format!("kernel uses {current}; allowed to everyone: {allowed}; available: {available}");
-    if current == "bbr" {
-        return Finding::lack(
-            "congestion-control",
-            State::Limited,
-            found,
-            "fair comparisons: bbr is slow on virtual cables",
-            "for a comparison the same control on both sides: sysctl net.ipv4.tcp_congestion_control=cubic (the lab sets its own)",
-        );
+    match current == "bbr" {
+        true => Err(found),
+        false => Ok(found),
     }
-    Finding::ok("congestion-control", found)
 }
 
-fn forwarding() -> Finding {
-    let on =
-        fs::read_to_string("/proc/sys/net/ipv4/ip_forward").is_ok_and(|text| text.trim() == "1");
-    if on {
-        return Finding::lack(
-            "forwarding",
-            State::Limited,
-            "this machine forwards IPv4",
-            "an engine with addresses of its own on af_packet without BPF: the kernel forwards what arrives for them too, and sends redirects; what is only forwarded stays with the kernel",
-            "nothing with root (BPF keeps such packets from the kernel); unless it is meant to be a router: sysctl net.ipv4.ip_forward=0",
-        );
+fn forwarding() -> Found {
+    let setting = fs::read_to_string("/proc/sys/net/ipv4/ip_forward");
+    match setting.is_ok_and(|text| text.trim() == "1") {
+        true => Err("this machine forwards IPv4".to_owned()),
+        false => Ok("off".to_owned()),
     }
-    Finding::ok("forwarding", "off")
 }
 
-fn cores() -> Finding {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if cores >= 2 {
-        return Finding::ok("cores", format!("{cores}"));
+fn cores() -> Found {
+    match std::thread::available_parallelism().map_or(1, usize::from) {
+        1 => Err("1".to_owned()),
+        cores => Ok(cores.to_string()),
     }
-    Finding::lack(
-        "cores",
-        State::Limited,
-        "1",
-        "an engine that spins on a core of its own",
-        "give the machine two processors or more",
-    )
 }

@@ -29,7 +29,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// An engine that answers.
 #[derive(Debug)]
 pub struct Started {
-    /// Its process.
     pub pid: u32,
     /// Where it writes what it has to say.
     pub log: PathBuf,

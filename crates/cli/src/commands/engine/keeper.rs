@@ -106,7 +106,6 @@ fn take_place(arguments: &Arguments) -> anyhow::Result<(Claims, Keeper)> {
     }
 }
 
-/// See the file's head.
 struct Keeper {
     kept: KeptState,
     signals: sys::HeldBack,

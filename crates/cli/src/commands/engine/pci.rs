@@ -14,7 +14,6 @@ const VFIO: &str = "vfio-pci";
 /// A card on the PCI bus, and its driver there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
-    /// Its address.
     pub address: String,
     driver: String,
 }

@@ -21,7 +21,6 @@ impl Shared {
         self.steering.clone()
     }
 
-    /// For the engine.
     pub fn for_engine(self) -> engine::Sharing {
         engine::Sharing {
             claims: self.steering.map(|steering| steering as Arc<dyn Claims>),

@@ -66,7 +66,6 @@ struct Status {
     counters: [CableCounters; 2],
 }
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let lab = Lab::open(&arguments.name.name)?;
     let socket = socket_of(lab.name())?;

@@ -28,7 +28,6 @@ struct Report<'a> {
     programs_stopped: usize,
 }
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let name = arguments.name.name.as_str();
     let done = Lab::down(name)?;

@@ -33,7 +33,6 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
-/// Runs the command.
 pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let lab = Lab::open(&arguments.name.name)?;
     let host = lab.host(&arguments.host)?;

@@ -18,7 +18,6 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut labs = Vec::new();
     for name in Lab::names()? {

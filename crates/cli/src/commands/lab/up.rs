@@ -54,7 +54,6 @@ enum CableKind {
     Tap,
 }
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let settings = arguments.impairments.settings()?;
     let mut lab = Lab::up(&arguments.name.name, &arguments.spec()?)?;

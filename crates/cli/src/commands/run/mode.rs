@@ -26,7 +26,6 @@ pub enum EngineMode {
     Process,
 }
 
-/// What was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// Inside the program.

@@ -27,7 +27,6 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Begins to show.
     pub fn begin(common: &Common, watch: &Arc<Watch>) -> Self {
         let begun = Instant::now();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -215,13 +214,11 @@ fn seconds(time: Duration) -> Value {
 }
 
 /// Bytes as GiB (2^30).
-#[expect(clippy::cast_precision_loss, reason = "for people")]
 pub fn gib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 30)
 }
 
 /// Bytes in a time as Gbit/s (10^9).
-#[expect(clippy::cast_precision_loss, reason = "for people")]
 pub fn gbit_per_s(bytes: u64, time: Duration) -> f64 {
     bytes as f64 * 8.0 / 1e9 / time.as_secs_f64().max(1e-9)
 }

@@ -75,7 +75,6 @@ enum StorageFlag {
     Memory,
 }
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let common = &arguments.common;
     let config = ReceiverConfig {

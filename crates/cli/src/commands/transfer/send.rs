@@ -111,7 +111,6 @@ fn rate(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let common = &arguments.common;
     if arguments.udp {

@@ -23,7 +23,6 @@ const TITLE_WITHIN_BYTES: u64 = 8 << 10;
 /// Runs that are shown at most.
 const RUNS_MAX: usize = 1_000;
 
-/// See the file's head.
 pub struct Folder(PathBuf);
 
 struct Entry {

@@ -71,15 +71,9 @@ impl Study {
             cells.extend(profiles.map(|(_, percent)| format!("{percent:.2} %")));
             cells
         });
-        let headings = [
-            "bit errors",
-            "packet errors, printed",
-            "computed",
-            "published",
-            "profile A",
-            "A2",
-            "B",
-        ];
+        let headings =
+            "bit errors | packet errors, printed | computed | published | profile A | A2 | B"
+                .split(" | ");
         d.table(headings, rows.collect());
         d.text(
             "The printed 8.0e-4 is the value for 8000 bits; 8192 bits give 8.2e-4. All four published \
@@ -125,17 +119,7 @@ impl Study {
                 share(&row.nic),
             ]
         });
-        let headings = [
-            "clients",
-            "kernel",
-            "user-level",
-            "NIC-NET",
-            "saved vs kernel %",
-            "vs user %",
-            "late: kernel",
-            "user",
-            "NIC",
-        ];
+        let headings = "clients | kernel | user-level | NIC-NET | saved vs kernel % | vs user % | late: kernel | user | NIC".split(" | ");
         d.table(headings, rows.collect());
         let facts = Facts::nic_net();
         d.text(format!(
@@ -170,14 +154,8 @@ impl Study {
                 ms(row.vs_user_percent),
             ]
         });
-        let headings = [
-            "host",
-            "kernel",
-            "user-level",
-            "NIC-NET",
-            "saved vs kernel %",
-            "vs user %",
-        ];
+        let headings =
+            "host | kernel | user-level | NIC-NET | saved vs kernel % | vs user %".split(" | ");
         d.table(headings, rows.collect());
         let facts = Facts::nic_net();
         d.text(format!(

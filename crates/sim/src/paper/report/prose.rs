@@ -13,17 +13,29 @@ use crate::{
     scenario::{Profile, Scenario},
 };
 
+/// What stands in `prose.txt`: sections by their names in brackets; in each headings, paragraphs and lists with blank lines between.
+const PROSE: &str = include_str!("prose.txt");
+
+/// Adds a section of it.
+pub(super) fn said(d: &mut Document, section: &str) {
+    let begins = format!("[{section}]\n");
+    let text = PROSE.split_once(&begins).map_or("", |(_, text)| text);
+    let text = text.split("\n[").next().unwrap_or_default();
+    for block in text.trim().split("\n\n") {
+        if let Some(heading) = block.strip_prefix("# ") {
+            d.heading(heading);
+        } else if let Some(points) = block.strip_prefix("- ") {
+            d.list(points.split("\n- ").map(str::to_owned));
+        } else {
+            d.text(block.replace('\n', " "));
+        }
+    }
+}
+
 impl Study {
     /// Each claim with its verdict.
     pub(super) fn verdict(&self, d: &mut Document) {
-        d.heading("In short");
-        d.text(
-            "The paper compares three places for TCP/IP: the kernel, a library of the program, and a processor \
-             on the NIC (NIC-NET). It reports that the NIC saves two thirds of the host's processor time and up \
-             to 83 % of the response time, and that a NIC of 200 MHz is fast enough. We have its text, not its \
-             simulator: costs, ranges, thresholds and orderings, but no curve. So \"exact\" below means that a \
-             printed number comes out, \"shape\" that a range, a threshold or an ordering does.",
-        );
+        said(d, "in short");
         d.table(["claim", "published", "here", "verdict"], self.claims());
         d.text(format!(
             "What to take from it: the saving of processor time is real and follows from the paper's own Table 1; where \
@@ -108,58 +120,6 @@ impl Study {
     }
 }
 
-/// How it was done.
-pub(super) fn method(d: &mut Document) {
-    d.heading("Method");
-    d.text(
-        "One server machine is simulated event by event in whole nanoseconds: a host processor with interrupts, \
-         bottom halves and a round robin of processes, a NIC processor, and a network of equations (1) to (3). \
-         Clients send a request every 10 ms each. A computation that never ends competes with the server. Every \
-         point is the mean of eight runs that differ in the seed and in how much of the computation's first \
-         slice is over; one seed gives the same bytes on any machine.",
-    );
-    d.text(
-        "Where the costs of Table 1 fall is not in the paper. Three allocations are compared. Profile A: one packet \
-         per request, the driver's cost on receive only, and the NIC-NET host keeps the interrupt and the socket \
-         copies. A2: the same with two packets. B: two packets, the driver's cost also on transmit, and the socket \
-         layer on the NIC. Of 4320 allocations tried, 27 give Table 2 to its printed digits; A and B are among \
-         them. A is used where nothing else is said, because it is the simplest and its livelock is at 7 \
-         clients with the one host clock that the paper names.",
-    );
-}
-
-/// The misses, with what was tried.
-pub(super) fn misses(d: &mut Document) {
-    d.text(
-        "Both misses are lower ends, where NIC-NET gains least. Fig 8 against user-level at one client: in our \
-         model the two then differ by the NIC's faster clock alone, a few percent. Of the changes tried below, \
-         those that keep the livelock at 7 clients leave it at 7 % or less, but for a scheduler that lets a woken \
-         server preempt, and that one moves everything else out of the published ranges. Fig 9 against the kernel \
-         at the fastest host: letting bottom halves run before the scheduler chooses, as Linux 2.2 did, moves the \
-         saving from 57 to 81 % to 48 to 76 %, and in Fig 8 from 42 to 73 % to 18 to 63 %: nearer at one end, \
-         farther at the other. About four thousand combinations of allocation, background load, bottom-half \
-         policy, receive policy, phase, window and clock were tried.",
-    );
-    d.text(
-        "Windows, NIC clock, and Fig 9's clients and clocks were chosen because they fit: agreement shows that the \
-         model can produce the published numbers, not that the authors used these settings.",
-    );
-}
-
-/// What was assumed, and by whom.
-pub(super) fn assumptions(d: &mut Document) {
-    d.heading("Assumptions");
-    d.text("S is stated in the paper, I implied by it, O is ours: needed, and not in the paper.");
-    let points = [
-        "S: 200 ms round robin, non-preemptive kernel; costs of Table 1, all scaled inversely with the clock.",
-        "I: one endless computation competes with the server at equal share (its number is O); a woken process waits for its turn; bottom halves run at scheduling points (after the choice: O); a user-level library receives before it responds; NIC-NET's host keeps the interrupt and the socket copies.",
-        "O: one packet per request and response, no pure acknowledgements, driver cost on receive only, one connection set-up per 60 requests.",
-        "O: host 500 MHz and NIC 1 GHz in Fig 8 (500 MHz is S for Fig 10); windows of 60 requests per client (Fig 8), of 100 with 6 clients (Fig 9), of 60 in all (Fig 10); means over what was answered while load arrived (Figs 8 and 9).",
-        "O: requests of 256 and responses of 1024 bytes, 100 Mbit/s, 100 m, random phases; no application work, no context-switch cost, no loss.",
-    ];
-    d.list(points.map(str::to_owned));
-}
-
 /// What the answer rests on.
 pub(super) fn dependence(d: &mut Document) {
     d.heading("What Fig 8 rests on: one assumption changed at a time");
@@ -179,13 +139,7 @@ pub(super) fn dependence(d: &mut Document) {
         "user-level stops at",
     ];
     d.table(headings, rows.collect());
-    d.text(
-        "Read it so: without a competing computation, or with a scheduler that lets a woken server preempt, the \
-         stacks are so far apart, or so close, that none of the published ranges remains; the ranges are those of a \
-         200 ms round robin under competition. Where bottom halves run decides what the kernel loses, and \
-         where the library receives decides whether there is a livelock at all. Phases and windows matter \
-         little. (Four runs per point instead of eight, so the first row differs from Fig 8 a little.)",
-    );
+    said(d, "dependence");
 }
 
 /// What the paper gets wrong or leaves out.

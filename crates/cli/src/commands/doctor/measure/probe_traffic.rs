@@ -62,9 +62,6 @@ impl<'a> ProbeTraffic<'a> {
     }
 
     /// Sends until the first answer comes.
-    ///
-    /// # Errors
-    /// None came, or the driver failed.
     pub fn first_answer(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + FIRST_ANSWER_WITHIN;
         while Instant::now() < until {
@@ -80,9 +77,6 @@ impl<'a> ProbeTraffic<'a> {
     }
 
     /// Microseconds of each round trip of a small frame, one after the other, for so long.
-    ///
-    /// # Errors
-    /// The driver failed.
     pub fn round_trips(&mut self, time: Duration) -> anyhow::Result<Vec<f64>> {
         let until = Instant::now() + time;
         let mut taken = Vec::new();
@@ -108,9 +102,6 @@ impl<'a> ProbeTraffic<'a> {
     }
 
     /// Gigabits of payload a second that the peer acknowledges of the largest segments the driver takes.
-    ///
-    /// # Errors
-    /// The driver failed.
     pub fn bulk(&mut self, time: Duration) -> anyhow::Result<f64> {
         let caps = self.driver.caps();
         let mss = caps.mtu.saturating_sub(40).clamp(1, 65_000);
@@ -138,7 +129,6 @@ impl<'a> ProbeTraffic<'a> {
                 (acknowledged, last) = (self.seq, Instant::now());
             }
         }
-        #[allow(clippy::cast_precision_loss)] // figures of a measurement
         Ok(delivered as f64 * 8.0 / begun.elapsed().as_secs_f64() / 1e9)
     }
 

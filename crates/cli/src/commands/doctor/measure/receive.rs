@@ -37,9 +37,6 @@ pub fn lacks(interface: &str) -> Option<String> {
 }
 
 /// Gigabits a second that one stream of the peer's kernel brings to a program with an engine inside.
-///
-/// # Errors
-/// The way cannot be had, or no pair.
 pub fn rate(way: DriverChoice) -> anyhow::Result<f64> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -74,7 +71,6 @@ pub fn rate(way: DriverChoice) -> anyhow::Result<f64> {
     }
     let outcome: Outcome = serde_json::from_str(&finished.stdout)
         .with_context(|| format!("the receiver printed {:?}", finished.stdout))?;
-    #[allow(clippy::cast_precision_loss)] // figures of a measurement
     Ok(outcome.bytes as f64 * 8.0 / outcome.seconds / 1e9)
 }
 

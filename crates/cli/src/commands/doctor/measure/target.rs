@@ -24,7 +24,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 pub struct Target {
     /// The interface's number.
     pub index: u32,
-    /// Both ends.
     pub ends: Ends,
     /// Holds our port, so that no connection of the kernel's has it.
     _port: TcpListener,
@@ -32,9 +31,6 @@ pub struct Target {
 
 impl Target {
     /// The interface's address, and the peer's hardware address.
-    ///
-    /// # Errors
-    /// There is no peer, or it cannot be reached.
     pub fn find(interface: &str, peer: Option<Ipv4Addr>, port: u16) -> anyhow::Result<Self> {
         let index = sys::interface_index(interface);
         let mut kernel = Monitor::follow(index, core::convert::identity)
