@@ -17,8 +17,8 @@ const DYNAMIC_NAMES: u64 = 5;
 const DYNAMIC_NAMES_LEN: u64 = 10;
 /// Bytes of such an entry.
 const DYNAMIC_LEN: usize = 16;
-/// How the library begins that sets up an io_uring by calls of its own.
-const RING_LIBRARY: &[u8] = b"liburing.so";
+/// Bytes of a library's name that are read.
+const LIBRARY_NAME_MAX: u64 = 64;
 /// What runs beside our own programs where the kernel was built for it.
 pub const SMALLER: &str = "a 32-bit or big-endian program";
 /// Size of a program header of the 64-bit class.
@@ -53,8 +53,8 @@ pub struct Image {
     pub is_go: bool,
     /// Where in the file its code lies: offset and length.
     pub code: Vec<(u64, u64)>,
-    /// It is linked with liburing.
-    pub needs_ring_library: bool,
+    /// The libraries that it is linked with, by their names.
+    pub libraries: Vec<String>,
     /// Where in the file the names of its dynamic symbols lie: offset and length.
     pub names: Option<(u64, u64)>,
 }
@@ -65,9 +65,15 @@ impl Image {
             linkage,
             is_go: false,
             code: Vec::new(),
-            needs_ring_library: false,
+            libraries: Vec::new(),
             names: None,
         }
+    }
+
+    /// The library whose name begins so, if it is linked with one.
+    pub fn library(&self, start: &str) -> Option<&str> {
+        let names = self.libraries.iter().map(String::as_str);
+        names.into_iter().find(|name| name.starts_with(start))
     }
 
     fn foreign(what: impl Into<String>) -> Image {
@@ -114,7 +120,7 @@ pub fn read(file: &mut (impl Read + Seek)) -> io::Result<Image> {
     }
     image.names = names(&dynamic, &loaded);
     if let Some((names, _)) = image.names {
-        image.needs_ring_library = needs_ring_library(file, &dynamic, names)?;
+        image.libraries = libraries(file, &dynamic, names)?;
     }
     Ok(image)
 }
@@ -136,22 +142,19 @@ fn names(dynamic: &[u8], loaded: &[(u64, u64, u64)]) -> Option<(u64, u64)> {
     Some(((names - address).saturating_add(*offset), len))
 }
 
-/// Whether the dynamic segment names liburing.
-fn needs_ring_library(
-    file: &mut (impl Read + Seek),
-    dynamic: &[u8],
-    names: u64,
-) -> io::Result<bool> {
+/// The libraries that the dynamic segment names.
+fn libraries(file: &mut (impl Read + Seek), dynamic: &[u8], names: u64) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
     for name in values(dynamic, DYNAMIC_NEEDED) {
-        let mut start = Vec::new();
+        let mut text = Vec::new();
         file.seek(SeekFrom::Start(names.saturating_add(name)))?;
-        let len = u64::try_from(RING_LIBRARY.len()).unwrap_or(u64::MAX);
-        file.by_ref().take(len).read_to_end(&mut start)?;
-        if start == RING_LIBRARY {
-            return Ok(true);
-        }
+        file.by_ref()
+            .take(LIBRARY_NAME_MAX)
+            .read_to_end(&mut text)?;
+        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+        found.push(String::from_utf8_lossy(text).into_owned());
     }
-    Ok(false)
+    Ok(found)
 }
 
 fn note_segment(
@@ -282,8 +285,8 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_linked_with_liburing_is_known() {
-        let needs = |library: &[u8]| {
+    fn the_libraries_of_a_program_are_known() {
+        let libraries = |library: &[u8]| {
             // The names are in the first segment, whose address in this image is 0, behind a first byte.
             let names = [&b"xlibc.so.6\0"[..], library, b"\0"].concat();
             let entry = |tag: u64, value: u64| [tag.to_le_bytes(), value.to_le_bytes()].concat();
@@ -292,13 +295,15 @@ mod tests {
                 (SEGMENT_LOAD, 4, &names[..]),
                 (SEGMENT_DYNAMIC, 4, &dynamic),
             ];
-            image(&program(&segments)).unwrap().needs_ring_library
+            image(&program(&segments)).unwrap()
         };
-        assert!(needs(b"liburing.so.2"));
-        assert!(!needs(b"libpthread.so.0"));
+        let image_of_one = libraries(b"liburing.so.2");
+        assert_eq!(image_of_one.libraries, ["libc.so.6", "liburing.so.2"]);
+        assert_eq!(image_of_one.library("liburing.so"), Some("liburing.so.2"));
+        assert_eq!(libraries(b"libpthread.so.0").library("liburing.so"), None);
         let endless = [&1_u64.to_le_bytes()[..], &[0xff; 24]].concat();
         let segments = [(SEGMENT_DYNAMIC, 4, &endless[..])];
-        assert!(!image(&program(&segments)).unwrap().needs_ring_library);
+        assert_eq!(image(&program(&segments)).unwrap().library(""), None);
     }
 
     #[test]

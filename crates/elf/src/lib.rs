@@ -122,6 +122,8 @@ impl Service {
 const STATIC: &str = "it is statically linked, so no loader could preload a library";
 const MUSL: &str = "it is linked with musl, into which a library for glibc does not fit";
 const GO: &str = "it is a Go program, which makes its system calls itself";
+/// How the runtime of the address sanitizer begins, which ends the program where another library is before it.
+const SANITIZER: &str = "libasan.so";
 const RING_LIBRARY: &str =
     "it is linked with liburing, whose system calls no preloaded library sees";
 const OWN_CALLS: &str = "it has socket calls of its own beside libc's";
@@ -133,6 +135,8 @@ pub struct Program {
     pub file: PathBuf,
     /// How it is served.
     pub way: Service,
+    /// A library of the program's that refuses to be loaded behind a preloaded one, unless it is preloaded before that.
+    pub first: Option<String>,
 }
 
 /// Follows the file to what the kernel will load, and says which way that gets.
@@ -162,17 +166,19 @@ fn way_of(file: PathBuf) -> Result<Program, Refusal> {
         Ok(read) => read,
         Err(error) => return Err(Refusal::Unreadable { file, error }),
     };
+    let first = image.library(SANITIZER).map(str::to_owned);
+    let has_ring_library = image.library("liburing.so").is_some();
     let way = match image.linkage {
         Linkage::Foreign(what) => return Err(Refusal::Foreign { file, what }),
         Linkage::Static if image.is_go => Service::Supervise(GO),
         Linkage::Static => Service::Supervise(STATIC),
         Linkage::Dynamic(loader) if loader.contains("ld-musl") => Service::Supervise(MUSL),
         Linkage::Dynamic(_) if image.is_go => Service::Both(GO),
-        Linkage::Dynamic(_) if image.needs_ring_library => Service::Both(RING_LIBRARY),
+        Linkage::Dynamic(_) if has_ring_library => Service::Both(RING_LIBRARY),
         Linkage::Dynamic(_) if own_calls => Service::Both(OWN_CALLS),
         Linkage::Dynamic(_) => Service::Preload,
     };
-    Ok(Program { file, way })
+    Ok(Program { file, way, first })
 }
 
 /// A program that gains privileges by its file runs in secure mode, where LD_PRELOAD is ignored.

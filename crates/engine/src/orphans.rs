@@ -243,6 +243,15 @@ impl Orphans {
         }
     }
 
+    /// Closes the engine's duplicates as far as the descriptors are entered; whether there were any.
+    pub(crate) fn close_duplicates(&self, sockets: &mut Sockets) -> bool {
+        let count = self.batches.iter().map(|batch| {
+            let mut entered = lock(&batch.entered);
+            let_go(&mut entered, &batch.set, sockets)
+        });
+        count.sum::<usize>() > 0
+    }
+
     /// Returns the rows of those whose descriptors are all closed, as far as a look is due, with what holds their ports: they are to
     /// be closed.
     pub(crate) fn poll(
@@ -262,14 +271,7 @@ impl Orphans {
             if !entered.is_done {
                 continue;
             }
-            for (id, backing) in entered.backings.drain(..) {
-                let row = sockets.row_of(id.to_bits());
-                if let Some(row) = row.filter(|row| sockets.has(*row, Marks::ORPHAN)) {
-                    sockets.show_orphan(row, &batch.set);
-                }
-                // A row names what is open: it is closed after that.
-                drop(backing);
-            }
+            let_go(&mut entered, &batch.set, sockets);
             let open = entries_of(&batch.set).unwrap_or_else(|| {
                 let is_over = now >= batch.since + BLIND;
                 let all = batch.sockets.iter().filter(|_| !is_over);
@@ -320,6 +322,20 @@ impl Orphans {
         }
         self.batches.retain(|batch| !batch.sockets.is_empty());
     }
+}
+
+/// The rows show the set from now on, and not the engine's duplicates, which are closed; how many.
+fn let_go(entered: &mut Entered, set: &OwnedFd, sockets: &mut Sockets) -> usize {
+    let count = entered.backings.len();
+    for (id, backing) in entered.backings.drain(..) {
+        let row = sockets.row_of(id.to_bits());
+        if let Some(row) = row.filter(|row| sockets.has(*row, Marks::ORPHAN)) {
+            sockets.show_orphan(row, set);
+        }
+        // A row names what is open: it is closed after that.
+        drop(backing);
+    }
+    count
 }
 
 /// Held for moments only, by the engine and by a user's thread.

@@ -266,8 +266,7 @@ impl Datagrams {
             if self.is_engines_peer() && !has_capacity {
                 return false;
             }
-            let taken = rustix::net::recv(&self.ours, &mut buffer[..], RecvFlags::DONTWAIT);
-            let Ok((len, _)) = taken else {
+            let Some(len) = take_sent(self.ours.as_fd(), &self.own_name, buffer) else {
                 return false;
             };
             let payload = &buffer[..len];
@@ -430,6 +429,17 @@ impl Datagrams {
         let is_pending = self.peer == Peer::None || i32::from_ne_bytes(pending) != 0;
         let noted = self.error.take().filter(|_| is_pending);
         found.or(noted)
+    }
+}
+
+/// What the other end has sent next. What our end has sent to itself (`fail_once`) stays there where the other one is gone.
+fn take_sent(ours: BorrowedFd<'_>, own_name: &SocketAddrAny, buffer: &mut [u8]) -> Option<usize> {
+    loop {
+        let taken = rustix::net::recvfrom(ours, &mut buffer[..], RecvFlags::DONTWAIT);
+        let (len, _, sender) = taken.ok()?;
+        if sender.as_ref() != Some(own_name) {
+            return Some(len);
+        }
     }
 }
 

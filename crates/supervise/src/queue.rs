@@ -219,6 +219,11 @@ impl Queue {
         self.waiting.pop_front()
     }
 
+    /// Which threads wait: none does any more.
+    pub fn take_waiting(&mut self) -> Vec<u64> {
+        self.waiting.drain(..).map(|waiting| waiting.id).collect()
+    }
+
     /// Those whose time is over.
     pub fn expired(&mut self, now: std::time::Instant) -> Vec<Waiting> {
         let is_over = |waiting: &Waiting| waiting.deadline.is_some_and(|deadline| deadline <= now);

@@ -44,6 +44,8 @@ pub struct Waiting {
     pub fd: RawFd,
     /// Until when (SO_SNDTIMEO, SO_RCVTIMEO).
     pub deadline: Option<Instant>,
+    /// What it returns when that is over.
+    pub late: Errno,
     /// accept4's flags.
     pub flags: i32,
     /// Where accept wants the peer's address and its length.

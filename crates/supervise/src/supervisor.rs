@@ -28,7 +28,7 @@ use crate::interest::Sets;
 use crate::queue::Queue;
 use crate::relay::{Phase, Relay, Step};
 use crate::settings::Settings;
-use crate::stopped_call::{Call, Outcome, low_half};
+use crate::stopped_call::{Blocked, Call, Outcome, low_half};
 use crate::sys::{self, Notification};
 use crate::unheard::Unheard;
 
@@ -309,7 +309,7 @@ impl Supervisor {
             Step::More => self.ring(key),
             Step::Decided => self.conclude(key),
             Step::Gone => {
-                self.served.remove(&key);
+                drop(self.let_go(key));
                 return;
             }
         }
@@ -319,9 +319,37 @@ impl Supervisor {
             if self.ended.len() > ENDED_MAX
                 && let Some(oldest) = self.ended.pop_front()
             {
-                self.served.remove(&oldest);
+                drop(self.let_go(oldest));
             }
         }
+    }
+
+    /// Takes out of the table what no process has open any more. Calls of other threads that wait there end: what is closed gets
+    /// no news, and nobody looks at their time.
+    pub fn let_go(&mut self, key: u64) -> Option<Served> {
+        let mut served = self.served.remove(&key)?;
+        let closed = |blocked: Blocked| {
+            let answer = blocked.given_up().map_err(|_| Errno::BADF);
+            (blocked.call.id, answer)
+        };
+        let ended: Vec<(u64, Result<i64, Errno>)> = match &mut served {
+            Served::Queue(queue) => {
+                let waiting = queue.take_waiting().into_iter();
+                waiting.map(|id| (id, Err(Errno::INVAL))).collect()
+            }
+            Served::Relay(relay) => {
+                let waiting = relay.waiting.drain(..);
+                let connects = waiting.map(|waiting| (waiting.id, Err(Errno::BADF)));
+                connects
+                    .chain(relay.blocked.drain(..).map(closed))
+                    .collect()
+            }
+            Served::Datagrams(datagrams) => datagrams.blocked.drain(..).map(closed).collect(),
+        };
+        for (id, answer) in ended {
+            self.reply(id, Some(answer));
+        }
+        Some(served)
     }
 
     fn ring(&self, key: u64) {
@@ -349,7 +377,7 @@ impl Supervisor {
             Some(Served::Relay(relay)) => {
                 relay.waiting.retain(|waiting| {
                     if waiting.deadline.is_some_and(|deadline| deadline <= now) {
-                        let _ = sys::answer(listener, waiting.id, Some(Err(Errno::INPROGRESS)));
+                        let _ = sys::answer(listener, waiting.id, Some(Err(waiting.late)));
                         return false;
                     }
                     waits(waiting.id)
@@ -362,7 +390,7 @@ impl Supervisor {
             }
             Some(Served::Queue(queue)) => {
                 for waiting in queue.expired(now) {
-                    let _ = sys::answer(listener, waiting.id, Some(Err(Errno::AGAIN)));
+                    let _ = sys::answer(listener, waiting.id, Some(Err(waiting.late)));
                 }
                 queue.prune(waits);
                 if queue.is_abandoned() {

@@ -208,9 +208,10 @@ pub fn execute(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
     if way.preloads() && arguments.supervise != Supervise::Only {
         let kind = library::Kind::of(is_inline);
         let library = library::locate(kind, arguments.library.as_deref())?;
-        command.env("LD_PRELOAD", preload_list(Some(&library))?);
+        let list = preload_list(loaded.first.as_deref(), Some(&library))?;
+        command.env("LD_PRELOAD", list);
     } else {
-        command.env("LD_PRELOAD", preload_list(None)?);
+        command.env("LD_PRELOAD", preload_list(None, None)?);
     }
     command.env(POLICY_VARIABLE, arguments.policy.name());
     if let Ok(own) = env::current_exe() {
@@ -357,8 +358,9 @@ fn find_program(program: &OsStr) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// The value of LD_PRELOAD: our library first, so that it sees calls before other libraries do; or not at all.
-fn preload_list(library: Option<&Path>) -> anyhow::Result<OsString> {
+/// The value of LD_PRELOAD: our library first, so that it sees calls before other libraries do, but for one that insists on that place;
+/// or not at all.
+fn preload_list(first: Option<&str>, library: Option<&Path>) -> anyhow::Result<OsString> {
     let own = library.map_or(OsStr::new(""), Path::as_os_str);
     // ld.so(8) splits the list at blanks and colons and knows no quoting.
     if own
@@ -379,7 +381,7 @@ fn preload_list(library: Option<&Path>) -> anyhow::Result<OsString> {
         .filter(|other| {
             !other.is_empty() && !library::is_ours(Path::new(OsStr::from_bytes(other)))
         });
-    let all: Vec<&[u8]> = [own.as_bytes()]
+    let all: Vec<&[u8]> = [first.unwrap_or_default().as_bytes(), own.as_bytes()]
         .into_iter()
         .filter(|own| !own.is_empty())
         .chain(others)
@@ -393,8 +395,14 @@ mod tests {
 
     #[test]
     fn a_library_path_that_the_loader_would_split_is_refused() {
-        assert!(preload_list(Some(Path::new("/home/a b/libshunt.so"))).is_err());
-        assert!(preload_list(Some(Path::new("/home/a:b/libshunt.so"))).is_err());
+        assert!(preload_list(None, Some(Path::new("/home/a b/libshunt.so"))).is_err());
+        assert!(preload_list(None, Some(Path::new("/home/a:b/libshunt.so"))).is_err());
+    }
+
+    #[test]
+    fn a_library_that_insists_on_the_first_place_has_it() {
+        let list = preload_list(Some("libasan.so.8"), Some(Path::new("/a/libshunt.so"))).unwrap();
+        assert!(list.as_bytes().starts_with(b"libasan.so.8:/a/libshunt.so"));
     }
 
     #[test]

@@ -163,15 +163,34 @@ impl EngineCore {
             .forget_regions(&layer.sockets, &mut layer.link);
     }
 
+    /// Who waits for a close is about to bind the port again, which the engine's duplicates of the listener would hold: of one that
+    /// a program had too that has ended since, and of one that may have descriptors elsewhere. Whether something is being closed.
+    fn close_for_the_gone(&mut self, now: Instant) -> bool {
+        let gone = self.programs.gone();
+        for &slot in &gone {
+            self.handle_control(now, slot);
+        }
+        self.layer.orphans.close_duplicates(&mut self.layer.sockets) || !gone.is_empty()
+    }
+
     /// Acts on what users' threads have finished.
     pub(crate) fn take_finished(&mut self, now: Instant) -> usize {
         let mut work = 0;
         while let Some(finished) = self.programs.finished.take() {
             work += 1;
             match finished {
-                Finished::Closed { session, token } => {
-                    if let Some(slot) = self.programs.slot_of(session) {
-                        self.programs.end_closing(slot, token);
+                Finished::Closed {
+                    session,
+                    token,
+                    rounds,
+                } => {
+                    let has_closed = rounds > 0 && self.close_for_the_gone(now);
+                    match self.programs.slot_of(session) {
+                        Some(slot) if has_closed => {
+                            self.programs.await_closing(slot, token, rounds - 1)
+                        }
+                        Some(slot) => self.programs.end_closing(slot, token),
+                        None => {}
                     }
                 }
                 Finished::Named {

@@ -17,6 +17,7 @@ use hostif::Completion;
 use hostif::control::{Reply, send};
 use kept::{Handles, ProgramTables};
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use session::{Rings, Session};
@@ -26,6 +27,8 @@ use users::{Finished, FinishedJobs, ProgramFd, Users};
 
 /// Pieces of files that were given back, unmapped each time the loop comes by.
 const PIECES_PER_ROUND: usize = 32;
+/// How often a close that somebody waits for may find more to close before it is answered.
+const CLOSING_ROUNDS: u8 = 4;
 /// From here on, in the loop's epoll set: control channel of slot n at 2n, doorbell at 2n + 1.
 pub const TAG_SESSIONS: u64 = 16;
 
@@ -296,17 +299,41 @@ impl Programs {
         let Some(session) = self.get(slot) else {
             return;
         };
-        let user = Arc::clone(&session.user);
-        let (number, sender) = (session.number, self.finished.sender());
-        if token == 0 || user.is_direct() || !self.put_closing(slot, token) {
+        if token == 0 || session.user.is_direct() || !self.put_closing(slot, token) {
             return self.done(slot, token, Ok(0));
         }
-        user.run(move || {
+        self.await_closing(slot, token, CLOSING_ROUNDS);
+    }
+
+    /// [`Finished::Closed`] comes when the user's thread has closed what it was given.
+    pub fn await_closing(&self, slot: usize, token: u32, rounds: u8) {
+        let Some(session) = self.get(slot) else {
+            return;
+        };
+        let (number, sender) = (session.number, self.finished.sender());
+        session.user.run(move || {
             sender.tell(Finished::Closed {
                 session: number,
                 token,
+                rounds,
             });
         });
+    }
+
+    /// The sessions whose programs have ended, of which the loop may not have heard yet.
+    pub fn gone(&self) -> Vec<usize> {
+        let slots: Vec<usize> = (0..self.slots())
+            .filter(|slot| self.get(*slot).is_some())
+            .collect();
+        let controls = slots.iter().filter_map(|slot| self.get(*slot));
+        let mut polled: Vec<PollFd<'_>> = controls
+            .map(|session| PollFd::new(&*session.control, PollFlags::empty()))
+            .collect();
+        // Where it fails, the loop hears of them all the same.
+        let _ = poll(&mut polled, Some(&Timespec::default()));
+        let is_gone = |(_, one): &(&usize, &PollFd<'_>)| one.revents().contains(PollFlags::HUP);
+        let gone = slots.iter().zip(&polled).filter(is_gone);
+        gone.map(|(slot, _)| *slot).collect()
     }
 
     /// Unmapping a large file at once would keep everybody waiting for milliseconds.

@@ -1,4 +1,4 @@
-//! Calls that libc makes inside itself: stdio on a descriptor, getaddrinfo, dprintf, syslog, aio; and those of libraries that find
+//! Calls that libc makes inside itself: stdio on a descriptor, getaddrinfo, dprintf, syslog, aio, daemon, login_tty; and those of libraries that find
 //! libc's symbols before this library's (RTLD_DEEPBIND). No symbol of this
 //! library stands in their way, so the entries of libc's own read, write, connect and their kin lead here (DESIGN §4,
 //! docs/decisions/0041). What is done to memory is in `sys.rs`; here stands which functions, and which instructions may
@@ -95,6 +95,8 @@ fn target_of(name: &CStr) -> usize {
         b"__read_nocancel" => sys::read_nocancel as *const () as usize,
         b"__write_nocancel" => sys::write_nocancel as *const () as usize,
         b"__close_nocancel" => sys::close_nocancel as *const () as usize,
+        b"dup2" => sys::dup2 as *const () as usize,
+        b"dup3" => sys::dup3 as *const () as usize,
         b"listen" => exports::listen as *const () as usize,
         b"accept" => exports::accept as *const () as usize,
         b"accept4" => exports::accept4 as *const () as usize,

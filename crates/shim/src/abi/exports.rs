@@ -41,6 +41,7 @@ use crate::{
         options, sendfile as sending_file, sigio, splice as splicing, transfer,
     },
     epoll,
+    process::is_borrowed_memory,
     wait::{poll as polling, select as selecting},
 };
 
@@ -292,15 +293,13 @@ pub unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_
     if let Some(failed) = refuse_private(new) {
         return failed;
     }
-    duplicated(
-        old,
-        real!(dup3(old: c_int, new: c_int, flags: c_int) -> c_int),
-    )
+    let new = real!(dup3(old: c_int, new: c_int, flags: c_int) -> c_int);
+    duplicated(old, new)
 }
 
-/// EBUSY (dup(2)) for a number that the library uses.
+/// EBUSY (dup(2)) for a number that the library uses, of this process: a child in lent memory has descriptors of its own.
 fn refuse_private(new: c_int) -> Option<c_int> {
-    is_private(new)
+    (is_private(new) && !is_borrowed_memory())
         .then(|| at_the_edge(|| Err(Errno::BUSY)))
         .flatten()
 }
@@ -400,21 +399,18 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
 /// # Safety
 /// None.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_uint) -> c_int {
     let plain = |first: c_uint, last: c_uint| {
-        real!(close_range: unsafe extern "C-unwind" fn(c_uint, c_uint, c_int) -> c_int,
+        real!(close_range: unsafe extern "C-unwind" fn(c_uint, c_uint, c_uint) -> c_int,
             (first, last, flags), c_int)
     };
-    if first > last || flags & CLOSE_RANGE_CLOEXEC != 0 {
+    if first > last || flags & libc::CLOSE_RANGE_CLOEXEC != 0 {
         return plain(first, last);
     }
     let mut result = 0;
     beside(|| close::close_range(first, last, &mut |first, last| result = plain(first, last)));
     result
 }
-
-/// CLOSE_RANGE_CLOEXEC of linux/close_range.h.
-const CLOSE_RANGE_CLOEXEC: c_int = 4;
 
 /// As libc's closefrom, which leaves the library's own descriptors open.
 ///
@@ -423,8 +419,7 @@ const CLOSE_RANGE_CLOEXEC: c_int = 4;
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn closefrom(low: c_int) {
     let low = c_uint::try_from(low).unwrap_or(0);
-    // SAFETY: no preconditions. Where the kernel lacks the call, libc walks /proc/self/fd instead;
-    // kernels that this library's io runs on have it (5.9).
+    // SAFETY: no preconditions. Kernels that this library runs on have the call (5.9).
     unsafe { close_range(low, c_uint::MAX, 0) };
 }
 
@@ -486,7 +481,11 @@ macro_rules! epoll_waits {
             let waited = at_a_cancellation_point(|| unsafe {
                 epoll::wait::wait($epfd, epoll_array($events, $max), deadline?, $mask)
             });
-            waited.unwrap_or(-1)
+            // What is no epoll instance the kernel refuses.
+            waited.unwrap_or_else(|| {
+                real!($name($epfd: c_int, $events: *mut epoll_event, $max: c_int,
+                    $($arg: $type),*) -> c_int)
+            })
         }
     )*};
 }

@@ -21,6 +21,9 @@ use crate::sys;
 use crate::wait::sleep::{Deadline, SignalMask};
 use crate::wait::sleeping;
 
+/// More at once are refused (EP_MAX_EVENTS of fs/eventpoll.c).
+const EVENTS_MAX: usize = i32::MAX as usize / size_of::<libc::epoll_event>();
+
 /// A thread enters libc's own epoll_wait, unless the set needs the switch (`None`).
 pub fn enter_plain(epfd: RawFd) -> Option<&'static Set> {
     let file = descriptors::lookup(epfd)?;
@@ -69,7 +72,7 @@ pub fn wait(
     else {
         return Ok(None);
     };
-    if out.is_empty() {
+    if out.is_empty() || out.len() > EVENTS_MAX {
         return Err(Errno::INVAL);
     }
     let _open = file.as_ref().map(File::sleeper);

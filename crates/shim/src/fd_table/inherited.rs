@@ -34,7 +34,7 @@ use switch::bind::Bound;
 use switch::readiness::Phase;
 use switch::stream::Stream;
 
-pub use arriving::{each_right, has_control};
+pub use arriving::{each_right, has_control, table_len};
 
 /// Held by the thread that asks.
 static TURN: Mutex<()> = Mutex::new(());

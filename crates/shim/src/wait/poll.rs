@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use rustix::process::Resource;
 
 use crate::epoll::set::Set;
 use crate::fd_table::descriptors;
@@ -18,9 +19,18 @@ use crate::wait::sleeping;
 use switch::readiness::{ALWAYS, IN, RDNORM};
 use switch::stream::Stream;
 
+/// So many are looked at without asking for the limit.
+const ALWAYS_ALLOWED: libc::nfds_t = 1_024;
+
 /// Whether the switch serves any of the numbers. Async-signal-safe.
 pub fn concerns(fds: &[libc::pollfd]) -> bool {
     fds.iter().any(|fd| descriptors::is_tracked(fd.fd))
+}
+
+/// Whether poll(2) refuses so many without a look at them: more than the process may have open.
+pub fn are_too_many(len: libc::nfds_t) -> bool {
+    let limit = || rustix::process::getrlimit(Resource::Nofile).current;
+    len > ALWAYS_ALLOWED && limit().is_some_and(|limit| len > limit)
 }
 
 /// poll(2).

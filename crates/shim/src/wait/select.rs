@@ -1,13 +1,14 @@
 //! select(2) and pselect(2), translated to poll as Linux defines them: readable is POLLIN, hang-up or
 //! error; writable is POLLOUT or error; exceptional is POLLPRI.
 //!
-//! Sets larger than FD_SETSIZE work, as they do in Linux: only `nfds` bounds them.
+//! Sets larger than FD_SETSIZE work, as they do in Linux: `nfds` bounds them, and the kernel's table of descriptors.
 
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::Errno;
 
-use crate::fd_table::descriptors;
+use crate::fd_table::{descriptors, inherited};
 use crate::outcome::Switched;
 use crate::wait::poll;
 use crate::wait::sleep::{Deadline, SignalMask};
@@ -18,6 +19,22 @@ const READABLE: u32 = IN | RDNORM | 0x080 | HUP | ERR;
 const WRITABLE: u32 = OUT | WRNORM | 0x200 | ERR;
 const EXCEPTIONAL: u32 = PRI;
 const INVALID: u32 = 0x020;
+
+/// The largest table of descriptors that was seen.
+static TABLE_LEN: AtomicI32 = AtomicI32::new(0);
+
+/// How far the sets are looked at. The kernel cuts `nfds` down to its table of the process's descriptors (fs/select.c), and programs
+/// rely on that: they pass what getdtablesize(3) says, beside sets of FD_SETSIZE.
+pub fn within_the_table(nfds: RawFd) -> RawFd {
+    /// FD_SETSIZE.
+    const SET: RawFd = 1_024;
+    if nfds <= SET || nfds <= TABLE_LEN.load(Ordering::Relaxed) {
+        return nfds;
+    }
+    let len = inherited::table_len().unwrap_or(SET).max(SET);
+    TABLE_LEN.fetch_max(len, Ordering::Relaxed);
+    nfds.min(len)
+}
 
 /// The three sets of a select call as words of bits; a null pointer is an empty slice.
 pub struct Sets<'a> {
@@ -57,7 +74,7 @@ pub fn select(
     deadline: Deadline,
     mask: SignalMask<'_>,
 ) -> Switched<i32> {
-    let mut fds: Vec<libc::pollfd> = (0..nfds)
+    let mut fds: Vec<libc::pollfd> = (0..within_the_table(nfds))
         .filter_map(|fd| {
             Some(sets.wish(fd))
                 .filter(|wish| *wish != 0)

@@ -94,6 +94,36 @@ static void shut(address_t at, address_t peer, int how) {
     close(epoll);
 }
 
+static void *selecting(void *argument) {
+    int fd = *(int *)argument;
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(fd, &set);
+    about_to_sleep();
+    return (void *)(long)select(fd + 1, &set, NULL, NULL, NULL);
+}
+
+/* Who waits for the listener in select hears of the end, whenever it looks. */
+static void shut_while_selected(address_t at) {
+    long told = 0;
+    for (int round = 0; round < 10; round++) {
+        int listener = named(at);
+        pthread_t thread;
+        void *count = NULL;
+        pthread_create(&thread, NULL, selecting, &listener);
+        await_sleep();
+        shutdown(listener, SHUT_RDWR);
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 10;
+        if (pthread_timedjoin_np(thread, &count, &until))
+            break;
+        told += (long)count;
+        close(listener);
+    }
+    say("who waited in select was told: %ld", told);
+}
+
 static void client(address_t peer) {
     address_t any, one = peer;
     memset(&any, 0, sizeof any);
@@ -102,4 +132,5 @@ static void client(address_t peer) {
     shut(one, peer, SHUT_RD);
     shut(one, peer, SHUT_RDWR);
     shut(any, peer, SHUT_RD);
+    shut_while_selected(any);
 }

@@ -239,7 +239,7 @@ impl Supervisor {
             // However fast the answer comes: Linux holds the socket during the call and sees it afterwards.
             Err(Errno::INPROGRESS)
         } else {
-            relay.waiting.push(waiting(call, &relay));
+            relay.waiting.push(waiting(call, &relay, Errno::INPROGRESS));
             self.waited_for.insert(key);
             self.undelivered.insert(backing_cookie, key);
             Ok(Outcome::Later)
@@ -333,7 +333,7 @@ impl Supervisor {
             }
             Phase::Connecting { .. } if is_nonblocking(fd.as_fd()) => Err(Errno::ALREADY),
             Phase::Connecting { .. } => {
-                relay.waiting.push(waiting(call, &relay));
+                relay.waiting.push(waiting(call, &relay, Errno::ALREADY));
                 self.waited_for.insert(key);
                 Ok(Outcome::Later)
             }
@@ -400,13 +400,14 @@ impl Supervisor {
     }
 }
 
-fn waiting(call: &Call, relay: &Relay) -> Waiting {
+fn waiting(call: &Call, relay: &Relay, late: Errno) -> Waiting {
     let timeout = options::timeout(relay.backing.as_fd(), libc::SO_SNDTIMEO);
     Waiting {
         id: call.id,
         caller: call.caller,
         fd: call.fd,
         deadline: timeout.map(|timeout| Instant::now() + timeout),
+        late,
         flags: 0,
         name: (0, 0),
     }

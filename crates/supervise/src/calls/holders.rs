@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use client::address::{self, Name};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use rustix::net::Shutdown;
 
 use crate::pair::{is_nonblocking, set_nonblocking};
 use crate::stopped_call::{Call, Outcome, low_half};
@@ -93,7 +94,7 @@ impl Supervisor {
         Some(programs)
     }
 
-    /// shutdown(2) of a listener: the call goes on with the kernel's socket.
+    /// shutdown(2) of a listener.
     pub fn shut_listener(
         &mut self,
         call: &Call,
@@ -106,10 +107,12 @@ impl Supervisor {
             libc::SHUT_WR => return Ok(Outcome::Return(0)),
             _ => return Err(Errno::INVAL),
         }
-        Ok(Outcome::Continue)
+        Ok(Outcome::Return(0))
     }
 
-    /// Ends a listener and puts the kernel's socket back where the caller has it.
+    /// Ends a listener and puts the kernel's socket back where the caller has it. That does not listen any more either, before
+    /// anybody sees it: another thread that waits for the listener in poll or select looks once at what stands there, and a socket
+    /// that is quiet then would never wake it.
     pub fn give_back(
         &mut self,
         call: &Call,
@@ -121,6 +124,8 @@ impl Supervisor {
         };
         let backing = rustix::io::fcntl_dupfd_cloexec(&queue.backing, 0)?;
         self.ignore_kernels(queue.backing.as_fd());
+        // It fails where a call that a signal took back has done it.
+        let _ = rustix::net::shutdown(&queue.backing, Shutdown::Read);
         self.exchange_back(call, programs, backing.as_fd())?;
         self.shut_queue(key);
         if let Some(Served::Queue(queue)) = self.served.remove(&key) {

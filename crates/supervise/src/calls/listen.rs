@@ -203,6 +203,7 @@ impl Supervisor {
             caller: call.caller,
             fd: call.fd,
             deadline: timeout.map(|timeout| Instant::now() + timeout),
+            late: Errno::AGAIN,
             flags,
             name: (call.arguments[1], call.arguments[2]),
         })?;
@@ -222,7 +223,7 @@ impl Supervisor {
             }
             match relay.poll(&mut []) {
                 Step::Decided => self.conclude(key),
-                Step::Gone => drop(self.served.remove(&key)),
+                Step::Gone => drop(self.let_go(key)),
                 Step::Idle | Step::More => self.connecting.push(key),
             }
         }
@@ -386,11 +387,7 @@ impl Supervisor {
         queue.is_shut = true;
         queue.kernel_too = false;
         queue.socket.close();
-        let mut waiting = Vec::new();
-        while let Some(one) = queue.next_waiting() {
-            waiting.push(one.id);
-        }
-        for id in waiting {
+        for id in queue.take_waiting() {
             self.reply(id, Some(Err(Errno::INVAL)));
         }
     }
@@ -411,7 +408,7 @@ impl Supervisor {
 
     /// Every process has closed the listener: what waits in it is reset.
     pub fn drop_queue(&mut self, key: u64) {
-        if let Some(Served::Queue(queue)) = self.served.remove(&key) {
+        if let Some(Served::Queue(queue)) = self.let_go(key) {
             queue.socket.close();
             self.holders.forget(key);
         }

@@ -478,7 +478,7 @@ impl Supervisor {
 
     /// Every process has closed the socket: what it wrote is sent, and it is gone.
     pub fn drop_datagrams(&mut self, key: u64, buffer: &mut [u8]) {
-        if let Some(Served::Datagrams(mut datagrams)) = self.served.remove(&key) {
+        if let Some(Served::Datagrams(mut datagrams)) = self.let_go(key) {
             while datagrams.move_up(buffer) {}
             datagrams.socket.close();
         }

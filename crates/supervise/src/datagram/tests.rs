@@ -45,6 +45,20 @@ fn an_end_can_be_connected_to_as_long_as_anybody_has_it_open() {
 }
 
 #[test]
+fn what_was_to_fail_an_end_that_is_gone_is_no_datagram_of_the_programs() {
+    let pair = pair();
+    rustix::net::connect(&pair.programs, &pair.own_name).unwrap();
+    send(&pair.programs, b"last", SendFlags::DONTWAIT).unwrap();
+    drop(pair.programs);
+    let ours = pair.ours.as_fd();
+    let mut place = [0; 16];
+    assert_eq!(take_sent(ours, &pair.own_name, &mut place), Some(4));
+    let failed = fail_once(ours, &pair.own_name, &pair.programs_name);
+    assert_eq!(failed, Err(Errno::CONNREFUSED));
+    assert_eq!(take_sent(ours, &pair.own_name, &mut place), None);
+}
+
+#[test]
 fn a_stranger_cannot_send_to_an_end_that_has_a_peer() {
     let pair = pair();
     rustix::net::connect(&pair.programs, &pair.own_name).unwrap();

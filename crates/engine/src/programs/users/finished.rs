@@ -17,6 +17,8 @@ pub enum Finished {
         session: u32,
         /// The command's token.
         token: u32,
+        /// How often more may be closed before it is answered.
+        rounds: u8,
     },
     /// What the kernel calls the backing socket of a socket.
     Named {

@@ -16,6 +16,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use super::refused::{Refusal, refuse};
 use super::{Displaced, JUMP_BYTES, displaced, target_of};
+use crate::abi::exports;
 use crate::abi::symbol::Symbol;
 use crate::abi::symbol::originals::{self, NAMES};
 use crate::calls::{close, transfer};
@@ -339,4 +340,32 @@ pub unsafe extern "C" fn close_nocancel(fd: c_int) -> c_int {
         process::look_for_borrower();
         close::close(fd)
     }, (fd: c_int) -> c_int)
+}
+
+/// As libc's dup2, called by libc itself: freopen(3), daemon(3), login_tty(3), and posix_spawn(3) in a child that runs in its
+/// parent's memory.
+///
+/// # Safety
+/// None.
+pub unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
+    look_for_borrower_of(old, new);
+    // SAFETY: no preconditions.
+    unsafe { exports::dup2(old, new) }
+}
+
+/// As libc's dup3, likewise.
+///
+/// # Safety
+/// None.
+pub unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    look_for_borrower_of(old, new);
+    // SAFETY: no preconditions.
+    unsafe { exports::dup3(old, new, flags) }
+}
+
+/// Asks who calls only where it matters to this library.
+fn look_for_borrower_of(old: c_int, new: c_int) {
+    if is_tracked(old) || is_tracked(new) || is_kept_open(new) {
+        process::look_for_borrower();
+    }
 }

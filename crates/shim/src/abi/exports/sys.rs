@@ -288,8 +288,8 @@ pub(super) unsafe fn poll_array<'a>(fds: *mut pollfd, len: nfds_t) -> &'a mut [p
 }
 
 pub(crate) fn poll_concerns(fds: *mut pollfd, len: nfds_t) -> bool {
-    // SAFETY: the array is the C caller's argument to poll.
-    polling::concerns(unsafe { poll_array(fds, len) })
+    // SAFETY: the array is the C caller's argument to poll, and the kernel would look at all of it.
+    !polling::are_too_many(len) && polling::concerns(unsafe { poll_array(fds, len) })
 }
 
 pub(super) unsafe fn polled(
@@ -318,6 +318,7 @@ pub(super) unsafe fn sets<'a>(
     write: *mut fd_set,
     except: *mut fd_set,
 ) -> selecting::Sets<'a> {
+    let nfds = selecting::within_the_table(nfds);
     let words = usize::try_from(nfds).unwrap_or(0).div_ceil(64);
     // SAFETY: the kernel would read and write the same whole words (FDS_BYTES).
     let set = |set: *mut fd_set| unsafe { sys::array_mut(set.cast::<u64>(), words) };

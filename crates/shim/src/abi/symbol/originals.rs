@@ -34,6 +34,8 @@ pub const NAMES: [&CStr; OF_LIBC + 15] = [
     c"__read_nocancel",
     c"__write_nocancel",
     c"__close_nocancel",
+    c"dup2",
+    c"dup3",
     c"listen",
     c"accept",
     c"accept4",
@@ -52,7 +54,7 @@ pub const NAMES: [&CStr; OF_LIBC + 15] = [
 ];
 
 /// How many functions libc itself calls.
-pub const OF_LIBC: usize = 26;
+pub const OF_LIBC: usize = 28;
 
 /// An entry that leads here, 0 for none, and what it was.
 struct Replaced {

@@ -30,6 +30,21 @@ pub fn each_descriptor(tell: &mut dyn FnMut(RawFd)) {
     unsafe { rustix::io::close(folder.into_raw_fd()) };
 }
 
+/// How many numbers the kernel's table of this process has room for ("FDSize" of proc(5)), if that can be read. Neither allocates
+/// nor locks.
+pub fn table_len() -> Option<RawFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(c"/proc/self/status", flags, Mode::empty()).ok()?;
+    let mut text = [0; 1_024];
+    let len = rustix::io::read(&file, &mut text);
+    // SAFETY: as in `each_descriptor`.
+    unsafe { rustix::io::close(file.into_raw_fd()) };
+    // A name before it may be no UTF-8.
+    let lines = text[..len.ok()?].split(|byte| *byte == b'\n');
+    let mut sizes = lines.filter_map(|line| line.strip_prefix(b"FDSize:"));
+    std::str::from_utf8(sizes.next()?).ok()?.trim().parse().ok()
+}
+
 /// Whether the message can carry descriptors.
 ///
 /// # Safety
@@ -72,6 +87,15 @@ mod tests {
         let mut seen = Vec::new();
         each_descriptor(&mut |fd| seen.push(fd));
         assert!(seen.contains(&file.as_raw_fd()));
+    }
+
+    #[test]
+    fn the_table_has_room_for_what_is_open_and_grows_with_it() {
+        let before = table_len().unwrap();
+        assert!(before >= 64);
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let high = rustix::io::fcntl_dupfd_cloexec(&file, before).unwrap();
+        assert!(table_len().unwrap() > high.as_raw_fd());
     }
 
     #[test]
