@@ -3,6 +3,8 @@
 //!
 //! All calls take `&self` and may come from several threads at once.
 
+mod guard;
+
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -21,6 +23,8 @@ use crate::lock::lock;
 use crate::private::PrivateFd;
 use crate::readiness::{Readiness, State};
 use crate::wait::Awaited;
+
+pub(crate) use guard::LockGuard;
 
 /// A socket of either protocol. What does not differ between them is in [`SocketCore`].
 pub trait Socket: Awaited + Send + Sync {
@@ -282,10 +286,9 @@ impl SocketCore {
     ) -> Result<LockGuard<'a>, Errno> {
         let session = attachment.session;
         let mut keep_waiting = || !attachment.is_dead() && !attachment.control.is_hung_up();
-        if take(&lock, session, &mut keep_waiting) {
-            Ok(LockGuard { lock, session })
-        } else {
-            Err(Errno::CONNRESET)
+        match take(&lock, session, &mut keep_waiting) {
+            true => Ok(LockGuard::of(lock, session)),
+            false => Err(Errno::CONNRESET),
         }
     }
 
@@ -295,9 +298,7 @@ impl SocketCore {
         attachment: &'static Attachment,
         lock: RegionLock<'a>,
     ) -> Option<LockGuard<'a>> {
-        let session = attachment.session;
-        lock.try_lock(session)
-            .then_some(LockGuard { lock, session })
+        LockGuard::try_take(lock, attachment.session)
     }
 
     /// The send window, once its ring has space for a note of what is written there.
@@ -477,16 +478,4 @@ pub(crate) struct LockedWindow<'a> {
     pub header: SocketHeader<'a>,
     pub window: Window<'a>,
     _held: LockGuard<'a>,
-}
-
-/// A lock of a header, held.
-pub struct LockGuard<'a> {
-    lock: RegionLock<'a>,
-    session: u32,
-}
-
-impl Drop for LockGuard<'_> {
-    fn drop(&mut self) {
-        self.lock.unlock(self.session);
-    }
 }
