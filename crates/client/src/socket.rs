@@ -183,6 +183,13 @@ impl SocketCore {
         self.session.living(self.id.core())
     }
 
+    /// The attachment, unless the engine or this process's hold on the socket is gone.
+    pub(crate) fn attachment_of_living(&self) -> Option<&'static Attachment> {
+        let all = self.session.attached().filter(|all| !all.is_dead())?;
+        let is_lost = self.lost.load(Ordering::Acquire) || !self.header().is_of(self.id);
+        all.to_core(self.id.core()).filter(|_| !is_lost)
+    }
+
     /// A call found nothing to do: an engine inside the program takes what has come, and now and then this looks whether
     /// that is because the engine is gone.
     pub fn on_idle_call(&self) {

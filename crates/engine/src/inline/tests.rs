@@ -6,6 +6,8 @@ use crate::harness::{ADDRESSES, small_limits};
 use hostif::control::{Reply, Request, receive, send};
 use hostif::{MAX_VERSION, MIN_VERSION};
 use nic::wire::{self, WireEnd};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use std::thread::JoinHandle;
 
