@@ -59,8 +59,7 @@ pub use tcp::signals::AwaitsData;
 pub use tcp::socket::TcpSocket;
 pub use tcp::urgent::UrgentByte;
 pub use threads::signal_deferral::{
-    SignalDeferral, SignalMask, cancelled, find_thread_states, forget_thread_number, handled,
-    on_handler,
+    SignalDeferral, SignalMask, cancelled, find_thread_states, forget_thread_number, on_handler,
 };
 pub use threads::undisturbed::Undisturbed;
 pub use udp::UdpSocket;

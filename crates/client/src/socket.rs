@@ -3,6 +3,8 @@
 //!
 //! All calls take `&self` and may come from several threads at once.
 
+mod guard;
+
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -21,6 +23,8 @@ use crate::lock::lock;
 use crate::private::PrivateFd;
 use crate::readiness::{Readiness, State};
 use crate::wait::Awaited;
+
+pub(crate) use guard::LockGuard;
 
 /// A socket of either protocol. What does not differ between them is in [`SocketCore`].
 pub trait Socket: Awaited + Send + Sync {
@@ -179,6 +183,13 @@ impl SocketCore {
         self.session.living(self.id.core())
     }
 
+    /// The attachment, unless the engine or this process's hold on the socket is gone.
+    pub(crate) fn attachment_of_living(&self) -> Option<&'static Attachment> {
+        let all = self.session.attached().filter(|all| !all.is_dead())?;
+        let is_lost = self.lost.load(Ordering::Acquire) || !self.header().is_of(self.id);
+        all.to_core(self.id.core()).filter(|_| !is_lost)
+    }
+
     /// A call found nothing to do: an engine inside the program takes what has come, and now and then this looks whether
     /// that is because the engine is gone.
     pub fn on_idle_call(&self) {
@@ -282,10 +293,9 @@ impl SocketCore {
     ) -> Result<LockGuard<'a>, Errno> {
         let session = attachment.session;
         let mut keep_waiting = || !attachment.is_dead() && !attachment.control.is_hung_up();
-        if take(&lock, session, &mut keep_waiting) {
-            Ok(LockGuard { lock, session })
-        } else {
-            Err(Errno::CONNRESET)
+        match take(&lock, session, &mut keep_waiting) {
+            true => Ok(LockGuard::of(lock, session)),
+            false => Err(Errno::CONNRESET),
         }
     }
 
@@ -295,9 +305,7 @@ impl SocketCore {
         attachment: &'static Attachment,
         lock: RegionLock<'a>,
     ) -> Option<LockGuard<'a>> {
-        let session = attachment.session;
-        lock.try_lock(session)
-            .then_some(LockGuard { lock, session })
+        LockGuard::try_take(lock, attachment.session)
     }
 
     /// The send window, once its ring has space for a note of what is written there.
@@ -477,16 +485,4 @@ pub(crate) struct LockedWindow<'a> {
     pub header: SocketHeader<'a>,
     pub window: Window<'a>,
     _held: LockGuard<'a>,
-}
-
-/// A lock of a header, held.
-pub struct LockGuard<'a> {
-    lock: RegionLock<'a>,
-    session: u32,
-}
-
-impl Drop for LockGuard<'_> {
-    fn drop(&mut self) {
-        self.lock.unlock(self.session);
-    }
 }

@@ -9,6 +9,7 @@ mod files;
 mod listeners;
 mod loopback;
 mod next_engine;
+mod notes;
 mod options;
 mod order;
 mod programs;

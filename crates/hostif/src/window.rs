@@ -80,7 +80,9 @@ impl<'a> Window<'a> {
     pub fn copy_in(&self, offset: u64, data: &[u8]) -> usize {
         let (at, first, second) = self.split(offset, data.len());
         self.bytes.copy_in(at, &data[..first]);
-        self.bytes.copy_in(0, &data[first..first + second]);
+        if second > 0 {
+            self.bytes.copy_in(0, &data[first..first + second]);
+        }
         first + second
     }
 
@@ -88,7 +90,9 @@ impl<'a> Window<'a> {
     pub fn copy_out(&self, offset: u64, data: &mut [u8]) -> usize {
         let (at, first, second) = self.split(offset, data.len());
         self.bytes.copy_out(at, &mut data[..first]);
-        self.bytes.copy_out(0, &mut data[first..first + second]);
+        if second > 0 {
+            self.bytes.copy_out(0, &mut data[first..first + second]);
+        }
         first + second
     }
 

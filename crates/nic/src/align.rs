@@ -43,6 +43,12 @@ impl Aligner {
         }
     }
 
+    /// Whether the device takes any address.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.align == 1
+    }
+
     /// Bytes copied since the beginning.
     #[must_use]
     pub fn copied_bytes(&self) -> u64 {

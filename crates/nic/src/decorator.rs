@@ -23,6 +23,12 @@ macro_rules! forward_driver {
             $inner.rx_burst(budget, sink)
         }
     };
+    (@may_have_frames $this:ident $inner:expr) => {
+        fn may_have_frames(&self) -> bool {
+            let $this = self;
+            $inner.may_have_frames()
+        }
+    };
     (@tx_burst $this:ident $inner:expr) => {
         fn tx_burst(&mut self, frames: &[$crate::TxFrame<'_>]) -> ::std::io::Result<usize> {
             let $this = self;
@@ -111,6 +117,6 @@ macro_rules! forward_driver {
 
 impl<D: crate::Driver + ?Sized> crate::Driver for Box<D> {
     forward_driver!(this => **this;
-        caps, rx_burst, tx_burst, flush_tx, wait_fd, prepare_wait, stop_watch, wait_deadline_us,
+        caps, rx_burst, may_have_frames, tx_burst, flush_tx, wait_fd, prepare_wait, stop_watch, wait_deadline_us,
         listen_to, poll_local_peer, has_peer_news, local_peers, attend, counters, mode, complaints);
 }

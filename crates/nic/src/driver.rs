@@ -253,6 +253,11 @@ pub trait Driver: Send {
     /// The interface is gone, or the driver failed.
     fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize>;
 
+    /// False: a burst now would find nothing, as far as can be seen without a system call.
+    fn may_have_frames(&self) -> bool {
+        true
+    }
+
     /// Sends frames in order and returns how many were taken; fewer than given means that the
     /// device is busy and the rest is to be offered again.
     ///

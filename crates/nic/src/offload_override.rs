@@ -134,7 +134,7 @@ fn deliver(
 
 impl<D: Driver> Driver for Overridden<D> {
     forward_driver!(this => this.inner;
-        flush_tx, wait_fd, prepare_wait, stop_watch, wait_deadline_us, listen_to, poll_local_peer, has_peer_news, counters, mode, complaints);
+        may_have_frames, flush_tx, wait_fd, prepare_wait, stop_watch, wait_deadline_us, listen_to, poll_local_peer, has_peer_news, counters, mode, complaints);
 
     fn caps(&self) -> &Caps {
         &self.caps

@@ -42,9 +42,7 @@ impl Inside {
 
     /// Leaves. What handlers have run by that, if any.
     pub fn leave(self) -> Option<Handled> {
-        let (ran, interrupting) = client::handled();
-        drop(self.0);
-        let now = client::handled();
+        let [(ran, interrupting), now] = self.0.end();
         (now.0 != ran).then_some(Handled {
             all_restart: now.1 == interrupting,
         })

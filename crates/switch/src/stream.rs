@@ -272,6 +272,13 @@ impl Stream {
         Ok(UserBuffer::new(self.tcp()?, slices, filled))
     }
 
+    /// Where nothing is there: polls an engine inside this process once, which may place what comes in `slices`. How many bytes it
+    /// placed.
+    pub fn receive_at_once(&self, slices: &mut [IoSliceMut<'_>]) -> usize {
+        self.tcp()
+            .map_or(0, |socket| socket.receive_at_once(slices))
+    }
+
     /// Throws away up to `max` bytes.
     pub fn discard(&self, max: usize) -> Result<usize, Errno> {
         let socket = self.tcp()?;
@@ -294,6 +301,12 @@ impl Stream {
     /// Sends what fits; 0 is a full window.
     pub fn try_send(&self, slices: &[IoSlice<'_>], mode: WriteMode) -> Result<usize, Errno> {
         or_nothing(self.tcp()?.try_send_as(slices, mode))
+    }
+
+    /// Sends all `total` bytes if nothing is in the way; false, with nothing done: `try_send` says what is.
+    pub fn send_at_once(&self, slices: &[IoSlice<'_>], total: usize) -> bool {
+        self.tcp()
+            .is_ok_and(|socket| socket.send_at_once(slices, total))
     }
 
     /// As `try_send`, for a program that asks when the bytes leave (`hostif::stamp`).

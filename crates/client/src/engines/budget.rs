@@ -83,6 +83,13 @@ impl Budget {
         }
     }
 
+    /// The first look has found what a spin would have waited for.
+    pub fn on_found_at_once(self) {
+        if self == Budget::Auto && OUTCOMES.in_vain.load(Ordering::Relaxed) != 0 {
+            OUTCOMES.in_vain.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// A spin has ended: whether it found what it waited for, and how long it took.
     pub fn on_spun(self, found: bool, took: Duration) {
         if self == Budget::Auto {

@@ -82,7 +82,8 @@ pub(crate) fn current() -> Option<&'static dyn InlineEngine> {
 }
 
 /// Whether there is one.
-pub(crate) fn is_here() -> bool {
+#[must_use]
+pub fn is_here() -> bool {
     current().is_some()
 }
 

@@ -1,6 +1,8 @@
 //! Sending: copy into the window, or name a file; tell the engine, publish how far. No allocation, no lock but the
 //! socket's send lock, a system call only to ring an engine that sleeps.
 
+mod at_once;
+
 use std::io::IoSlice;
 
 use hostif::header::SHUT_WRITE;

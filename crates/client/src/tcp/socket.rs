@@ -98,6 +98,11 @@ impl TcpSocket {
         }
     }
 
+    /// The windows, if this process has looked at them since the connection stands.
+    pub(crate) fn known_spans(&self) -> Option<(WindowSpan, WindowSpan)> {
+        self.spans.get().copied()
+    }
+
     /// Starts to connect. The state then tells the outcome: `Connected`, or `Closed` with an error.
     pub fn connect(&self, remote: SocketAddr, local: Option<SocketAddr>) -> Result<(), Errno> {
         let local = match local {

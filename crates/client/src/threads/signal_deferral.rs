@@ -93,7 +93,8 @@ thread_local! {
 
 /// Holds the handlers of the thread's signals back while it lives.
 pub struct SignalDeferral {
-    /// The thread's own.
+    /// The thread's own, looked up once: each look is a call in a library that is loaded.
+    state: &'static State,
     not_send: PhantomData<*const ()>,
 }
 
@@ -101,14 +102,24 @@ impl SignalDeferral {
     /// From now on.
     #[must_use]
     pub fn begin() -> SignalDeferral {
-        STATE.with(|state| {
-            let depth = state.depth.load(Ordering::Relaxed);
-            state.depth.store(depth.wrapping_add(1), Ordering::Relaxed);
-            compiler_fence(Ordering::SeqCst);
-        });
+        let state = sys::own_state();
+        let depth = state.depth.load(Ordering::Relaxed);
+        state.depth.store(depth.wrapping_add(1), Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
         SignalDeferral {
+            state,
             not_send: PhantomData,
         }
+    }
+
+    /// As its drop; how many handlers had run in this thread before that and have by now, and how many of them without
+    /// SA_RESTART. Both wrap around.
+    #[must_use]
+    pub fn end(self) -> [(u32, u32); 2] {
+        let state = self.state;
+        let before = state.handled();
+        drop(self);
+        [before, state.handled()]
     }
 
     /// Whether the thread holds them back.
@@ -119,21 +130,20 @@ impl SignalDeferral {
 
     /// Whether a signal waits whose handler wants to run.
     pub(crate) fn is_disturbed(&self) -> bool {
-        is_held()
+        self.state.held.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for SignalDeferral {
     fn drop(&mut self) {
-        STATE.with(|state| {
-            compiler_fence(Ordering::SeqCst);
-            let depth = state.depth.load(Ordering::Relaxed).wrapping_sub(1);
-            state.depth.store(depth, Ordering::Relaxed);
-            compiler_fence(Ordering::SeqCst);
-            if depth == 0 && state.held.load(Ordering::Relaxed) {
-                deliver(state);
-            }
-        });
+        let state = self.state;
+        compiler_fence(Ordering::SeqCst);
+        let depth = state.depth.load(Ordering::Relaxed).wrapping_sub(1);
+        state.depth.store(depth, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if depth == 0 && state.held.load(Ordering::Relaxed) {
+            deliver(state);
+        }
     }
 }
 
@@ -151,11 +161,6 @@ fn deliver(state: &State) {
         restore_signals(own_mask);
     }
     restore_signals(mask);
-}
-
-/// Whether a handler waits.
-pub(crate) fn is_held() -> bool {
-    STATE.with(|state| state.held.load(Ordering::Relaxed))
 }
 
 /// For whoever stands in front of a handler of the program, with all signals blocked: whether the handler
@@ -187,17 +192,6 @@ pub fn on_handler(restarts: bool) {
             count(&state.interrupting);
         }
     });
-}
-
-/// How many handlers have run in this thread, and how many of them without SA_RESTART. Both wrap around.
-#[must_use]
-pub fn handled() -> (u32, u32) {
-    STATE.with(|state| {
-        (
-            state.handled.load(Ordering::Relaxed),
-            state.interrupting.load(Ordering::Relaxed),
-        )
-    })
 }
 
 /// ppoll(2), ended with EINTR by a handler that waits and by a cancellation, also by one that came a moment before.
@@ -240,6 +234,13 @@ fn is_cancelled(state: &State) -> bool {
 }
 
 impl State {
+    fn handled(&self) -> (u32, u32) {
+        (
+            self.handled.load(Ordering::Relaxed),
+            self.interrupting.load(Ordering::Relaxed),
+        )
+    }
+
     fn own_number(&self) -> i32 {
         match self.number.load(Ordering::Relaxed) {
             0 => {

@@ -92,11 +92,20 @@ impl EngineCore {
     /// arrives on one socket.
     pub fn poll(&mut self, now: Instant, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> usize {
         self.layer.set_now(now);
-        let mut work = self.receive(now, user_buffer);
-        work += self.take_finished(now);
+        let received = self.receive(now, user_buffer);
+        received + self.take_finished(now) + self.take_notes(now)
+    }
+
+    /// As [`EngineCore::poll`] in which the device had nothing, for whoever has left a note just after a poll.
+    pub(crate) fn poll_notes(&mut self, now: Instant) -> usize {
+        self.layer.set_now(now);
+        self.take_notes(now)
+    }
+
+    /// What programs have left, and what it leads to. Returns how much there was to do.
+    fn take_notes(&mut self, now: Instant) -> usize {
         let mut served = self.drain_awake(now);
-        let (more_work, more_served) = self.poll_layer(now);
-        work += more_work;
+        let (work, more_served) = self.poll_layer(now);
         served += more_served;
         self.has_served = served > 0 || !self.layer.sockets.dirty.is_empty();
         self.flush(now);
@@ -191,6 +200,9 @@ impl EngineCore {
             let is_urgent = core::mem::take(&mut self.layer.sockets.companion(row).is_urgent);
             for at in 0..self.layer.sockets.holders(row).len() {
                 let slot = self.layer.sockets.holders(row)[at];
+                if !is_urgent && self.programs.knows_of(slot, id) {
+                    continue;
+                }
                 self.programs.tell(slot, |session| {
                     session.notify(id);
                     if is_urgent {
@@ -200,6 +212,9 @@ impl EngineCore {
             }
         }
         self.programs.flush(now);
+        if self.layer.sockets.signalled.is_empty() {
+            return;
+        }
         // A handler finds everything in its place.
         for at in 0..self.layer.sockets.signalled.len() {
             let row = self.layer.sockets.signalled[at];

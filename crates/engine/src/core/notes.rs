@@ -8,8 +8,8 @@
 
 use super::EngineCore;
 use crate::socket_layer::senders::Noted;
-use hostif::Written;
 use hostif::stages::{Mark, mark};
+use hostif::{Corrupt, Written};
 use tcp::Instant;
 
 /// Notes taken from one session in one poll.
@@ -51,16 +51,8 @@ impl EngineCore {
 
     fn read_written_to(&mut self, now: Instant, slot: usize, limit: Option<Limit>) -> usize {
         for work in 0..RING_BUDGET {
-            let note = match self.early_note(slot) {
-                Some(note) => Ok(note),
-                None => match self
-                    .programs
-                    .rings_of(slot)
-                    .and_then(|rings| rings.written.read().transpose())
-                {
-                    Some(note) => note,
-                    None => return work,
-                },
+            let Some(note) = self.next_note(slot) else {
+                return work;
             };
             let taken = match note {
                 Ok(note) if self.is_behind(slot, &note, limit) => {
@@ -166,12 +158,15 @@ impl EngineCore {
             .sum()
     }
 
-    fn early_note(&mut self, slot: usize) -> Option<Written> {
-        self.programs
-            .get_mut(slot)
-            .filter(|session| !session.is_faulty)?
-            .early
-            .take()
+    /// What came early, or else the next note of the session's ring.
+    #[inline]
+    fn next_note(&mut self, slot: usize) -> Option<Result<Written, Corrupt>> {
+        let session = self.programs.get_mut(slot);
+        let session = session.filter(|session| !session.is_faulty)?;
+        if session.early.is_some() {
+            return session.early.take().map(Ok);
+        }
+        session.rings.as_mut()?.written.read().transpose()
     }
 
     /// Whether the session's next note waits for one of another, and not for the limit to be lifted.

@@ -14,40 +14,57 @@ const RING_BUDGET: usize = 256;
 impl EngineCore {
     /// Takes what the session in `slot` has put into its rings. Returns how much that was.
     pub(crate) fn drain_rings(&mut self, now: Instant, slot: usize) -> usize {
-        if !self
-            .programs
-            .get(slot)
-            .is_some_and(Session::wants_attention)
-        {
+        let Some(left) = self.programs.get(slot).map(Session::left) else {
+            return 0;
+        };
+        if left.is_nothing() {
             return 0;
         }
         let mut work = 0;
-        // While completions wait for space in their ring, commands wait too.
-        if self.programs.get(slot).is_some_and(Session::has_backlog) {
-            self.programs.end_command(slot);
+        if left.commands || left.is_owed {
+            // While completions wait for space in their ring, commands wait too.
+            if self.programs.get(slot).is_some_and(Session::has_backlog) {
+                self.programs.end_command(slot);
+            }
+            match self.drain_commands(now, slot) {
+                Ok(commands) => work += commands,
+                Err(commands) => {
+                    return self.fault(slot, commands, "a command that makes no sense");
+                }
+            }
         }
-        for _ in 0..RING_BUDGET {
+        if left.written || left.is_owed || work > 0 {
+            work += self.drain_written(now, slot);
+        }
+        if left.consumed || left.is_owed || work > 0 {
+            work = self.drain_consumed(now, slot, work);
+        }
+        work
+    }
+
+    /// Carries out the session's commands. How many there were; `Err`: the last makes no sense.
+    fn drain_commands(&mut self, now: Instant, slot: usize) -> Result<usize, usize> {
+        for work in 0..RING_BUDGET {
             let takes = |session: &Session| session.takes_commands();
             if !self.programs.get(slot).is_some_and(takes) {
-                break;
+                return Ok(work);
             }
-            let Some(rings) = self.programs.rings_of(slot) else {
-                return work;
-            };
-            let Some(command) = rings.commands.read().transpose() else {
-                break;
-            };
-            work += 1;
-            match command {
-                Ok(command) => {
+            let rings = self.programs.rings_of(slot);
+            match rings.and_then(|rings| rings.commands.read().transpose()) {
+                None => return Ok(work),
+                Some(Ok(command)) => {
                     self.programs.begin_command(slot);
                     self.handle_command(now, slot, command);
                     self.programs.end_command(slot);
                 }
-                Err(_) => return self.fault(slot, work, "a command that makes no sense"),
+                Some(Err(_)) => return Err(work + 1),
             }
         }
-        work += self.drain_written(now, slot);
+        Ok(RING_BUDGET)
+    }
+
+    /// Takes the session's notes of what it has consumed, which are added to `work`.
+    fn drain_consumed(&mut self, now: Instant, slot: usize, mut work: usize) -> usize {
         for _ in 0..RING_BUDGET {
             let Some(rings) = self.programs.rings_of(slot) else {
                 return work;

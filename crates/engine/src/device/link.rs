@@ -362,9 +362,13 @@ impl Egress for Link {
         if frame.interface == self.loopback.interface() {
             self.loopback.push(&whole)?;
         } else {
-            let aligned = self.aligner.align(&whole);
             let (queues, device) = (&mut self.queues, &mut self.device);
-            send(&mut *self.driver, queues, device, &aligned)?;
+            if self.aligner.is_off() {
+                send(&mut *self.driver, queues, device, &whole)?;
+            } else {
+                let aligned = self.aligner.align(&whole);
+                send(&mut *self.driver, queues, device, &aligned)?;
+            }
         }
         if !self.captures.is_empty() {
             self.capture_sent(frame);

@@ -28,6 +28,8 @@ const LINGER_US: u64 = 1_000;
 /// What becomes of a note.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Offer {
+    /// It is the first since a thread has waited, and polled: it is sent at once.
+    First,
     /// It is sent at once, with all that were held back.
     Send,
     /// It waits; the helper is on guard.
@@ -70,7 +72,11 @@ impl Batch {
         };
         self.row.store(row, Ordering::Relaxed);
         if row <= ROW_MIN {
-            return Offer::Send;
+            return if row == 1 && !self.holds() {
+                Offer::First
+            } else {
+                Offer::Send
+            };
         }
         let now_us = now_us();
         let before_us = polled_us.max(self.last_us.load(Ordering::Relaxed));
@@ -142,7 +148,7 @@ mod tests {
     fn offers(batch: &Batch, times_us: &[u64]) -> Vec<Offer> {
         let offer = |&us: &u64| {
             let offer = batch.offer(SOCKET, 0, || us);
-            if offer == Offer::Send {
+            if matches!(offer, Offer::First | Offer::Send) {
                 batch.on_poll();
             }
             offer
@@ -154,7 +160,8 @@ mod tests {
     fn the_first_sends_after_a_wait_leave_at_once() {
         let batch = Batch::default();
         for _ in 0..3 {
-            assert_eq!(offers(&batch, &[1000; 4]), [Offer::Send; 4]);
+            let expected = [Offer::First, Offer::Send, Offer::Send, Offer::Send];
+            assert_eq!(offers(&batch, &[1000; 4]), expected);
             batch.on_wait();
         }
         assert!(!batch.holds());
@@ -192,7 +199,8 @@ mod tests {
     fn sends_with_time_between_leave_at_once() {
         let batch = Batch::default();
         let times: Vec<u64> = (1..30).map(|n| n * 50).collect();
-        assert_eq!(offers(&batch, &times), [Offer::Send; 29]);
+        let expected = [[Offer::First].as_slice(), &[Offer::Send; 28]].concat();
+        assert_eq!(offers(&batch, &times), expected);
         // Also after a row: what was held back leaves with it.
         offers(&batch, &[1450; 5]);
         assert!(batch.holds());
@@ -204,10 +212,14 @@ mod tests {
         let batch = Batch::default();
         batch.last_us.store(1000, Ordering::Relaxed);
         let both = (0..40).map(|n| batch.offer(n % 2, 1000, || 1000));
-        assert!(both.into_iter().all(|offer| offer == Offer::Send));
+        assert!(both.into_iter().all(|offer| offer == Offer::First));
         offers(&batch, &[1000; 5]);
         assert!(batch.holds());
-        assert_eq!(batch.offer(8, 1000, || 1000), Offer::Send);
+        assert_eq!(
+            batch.offer(8, 1000, || 1000),
+            Offer::Send,
+            "with what is held back"
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! Who owns which descriptor, and what fork and exec do, the shim decides.
 
 mod batch;
+mod helper;
 mod kept;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -27,9 +28,8 @@ use std::time::{Duration, Instant as StdInstant};
 use hostif::control::{Reply, Request};
 use hostif::{PollLock, host_hooks, sync::doorbell};
 use nic::Driver;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::Timespec;
 use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
-use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
@@ -38,7 +38,8 @@ use self::batch::{Batch, Offer};
 pub use self::kept::Kept;
 use crate::config::Config;
 use crate::core::EngineCore;
-use crate::process::core_loop::{CoreLoop, STARTED};
+use crate::process::clock::{STARTED, elapsed_us};
+use crate::process::core_loop::CoreLoop;
 use crate::process::latency::IdleLatency;
 use crate::sockets::user_buffer::UserBuffer;
 use crate::start_error::StartError;
@@ -58,12 +59,6 @@ const LATE: Itimerspec = Itimerspec {
     },
 };
 const _: () = assert!(LATE.it_value.tv_nsec.unsigned_abs() == TICK_US * 1_000);
-/// A thread that has just polled is likely to poll again: the helper looks by half as often as before, down
-/// to the second of these.
-const JUST_US: u64 = 100;
-const TICK_MAX_US: u64 = 8_000;
-/// However busy the threads are, the helper attends to control channels and housekeeping itself at least this often.
-const ATTEND_US: u64 = 250_000;
 /// Whoever needs the poll lock tries as often as that, some microseconds, which is how long a poll takes, before it gives its processor
 /// away: to others that compute, for as long as they may.
 const TRIES_PER_YIELD: u32 = 256;
@@ -91,6 +86,8 @@ pub struct Inline {
     /// When a thread of the program last polled, microseconds since `origin`.
     polled_us: AtomicU64,
     batch: Batch,
+    /// The last poll received, too: one that takes notes alone may follow.
+    has_received: AtomicBool,
     /// Threads that sleep on the device.
     watching: AtomicU32,
     /// The helper sleeps until it is kicked.
@@ -104,14 +101,6 @@ pub struct Inline {
     control: OwnedFd,
     device: OwnedFd,
     ended: AtomicBool,
-}
-
-/// How the helper sleeps.
-enum Nap {
-    /// A thread polls or watches the device; for so many microseconds.
-    Tick(u64),
-    /// Until something happens, for so many microseconds at most; on the device too?
-    Park(u64, bool),
 }
 
 impl Inline {
@@ -154,6 +143,7 @@ impl Inline {
             origin,
             polled_us: AtomicU64::new(0),
             batch: Batch::default(),
+            has_received: AtomicBool::new(false),
             watching: AtomicU32::new(0),
             parked: AtomicBool::new(false),
             latency,
@@ -164,7 +154,7 @@ impl Inline {
     }
 
     fn now_us(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX)
+        elapsed_us(self.origin)
     }
 
     /// Runs `work` on the core if the poll lock is free, and then polls as often as others request. `None`: it is not free,
@@ -248,7 +238,8 @@ impl Inline {
     ) -> Result<(tcp::Instant, bool), StartError> {
         self.batch.on_poll();
         let now = core.now();
-        let sleeps = self.watching.load(Ordering::SeqCst) > 0 || self.parked.load(Ordering::SeqCst);
+        self.has_received.store(true, Ordering::Relaxed);
+        let sleeps = self.has_sleepers();
         let worked = core.poll(now, user_buffer)?;
         if worked && !sleeps {
             core.on_awake()?;
@@ -256,9 +247,42 @@ impl Inline {
         Ok((now, worked))
     }
 
+    /// As `poll_core`, without a look at the device.
+    fn poll_notes(&self, core: &mut CoreLoop) -> Result<(tcp::Instant, bool), StartError> {
+        self.batch.on_poll();
+        let now = core.now();
+        let sleeps = self.has_sleepers();
+        let worked = core.poll_notes(now)?;
+        if worked && !sleeps {
+            core.on_awake()?;
+        }
+        Ok((now, worked))
+    }
+
+    /// Whether the last poll has received: then this one need not.
+    fn takes_notes_alone(&self) -> bool {
+        let has_received = self.has_received.load(Ordering::Relaxed);
+        if has_received {
+            self.has_received.store(false, Ordering::Relaxed);
+        }
+        has_received
+    }
+
+    /// Whether a thread or the helper may sleep on the device.
+    fn has_sleepers(&self) -> bool {
+        self.watching.load(Ordering::SeqCst) > 0 || self.parked.load(Ordering::SeqCst)
+    }
+
     /// Polls for a thread, which may pass its buffer. False: another thread polls.
     fn try_poll(&self, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> bool {
-        let polled = self.try_run(|core| self.poll_core(core, user_buffer));
+        self.try_poll_by(|core| self.poll_core(core, user_buffer))
+    }
+
+    fn try_poll_by(
+        &self,
+        poll: impl FnOnce(&mut CoreLoop) -> Result<(tcp::Instant, bool), StartError>,
+    ) -> bool {
+        let polled = self.try_run(poll);
         if let Some((now, worked)) = polled {
             self.polled_us.store(now.as_us(), Ordering::Relaxed);
             // A poll that found nothing has set no timer; if it misses a helper that has just parked, the next does not.
@@ -287,7 +311,12 @@ impl Inline {
             self.batch.offer(socket, polled_us, || self.now_us())
         });
         match offer {
-            Offer::Send => {
+            // The thread has just received, and will again; that it does in between would find nothing.
+            // The thread has just received, and will again; that it does in between would find nothing. Who has the lock need not
+            // request.
+            Offer::First
+                if self.takes_notes_alone() && self.try_poll_by(|core| self.poll_notes(core)) => {}
+            Offer::First | Offer::Send => {
                 self.polls.request();
                 self.try_poll(None);
             }
@@ -349,114 +378,6 @@ impl Inline {
             Ok(rustix::io::fcntl_dupfd_cloexec(file, 0).ok())
         };
         self.run_surely(duplicate)?
-    }
-
-    /// The helper thread. Returns when the engine has ended.
-    ///
-    /// # Errors
-    /// A system call that cannot fail failed.
-    pub fn help(&self) -> Result<(), Errno> {
-        let (mut tick_us, mut attended_us) = (TICK_US, 0);
-        let mut called = true;
-        loop {
-            let now_us = self.now_us();
-            if self.batch.is_overdue(now_us) {
-                self.polls.request();
-                self.try_run(|core| self.poll_core(core, None));
-            }
-            let is_due = called || now_us.saturating_sub(attended_us) >= ATTEND_US;
-            let nap = match self.busy_nap(now_us, tick_us).filter(|_| !is_due) {
-                Some(nap) => nap,
-                None => {
-                    let looks = is_due || self.watching.load(Ordering::SeqCst) == 0;
-                    if looks {
-                        attended_us = now_us;
-                    }
-                    match self.prepare_nap(looks) {
-                        Some(nap) => nap,
-                        None => return Ok(()),
-                    }
-                }
-            };
-            let (timeout_us, on_device) = match nap {
-                Nap::Tick(us) => (us, false),
-                Nap::Park(longest_us, on_device) => (longest_us, on_device),
-            };
-            tick_us = timeout_us.clamp(TICK_US, TICK_MAX_US);
-            let guard_us = self.batch.guard_us(self.now_us()).unwrap_or(u64::MAX);
-            called = self.nap(timeout_us.min(guard_us), on_device)?;
-            self.parked.store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// How long the helper may leave everything to the threads, judged by when one has polled last; `None`:
-    /// not at all. The engine has not ended, else no thread would have polled.
-    fn busy_nap(&self, now_us: u64, tick_us: u64) -> Option<Nap> {
-        let last_us = self.polled_us.load(Ordering::Relaxed);
-        match now_us.saturating_sub(last_us) {
-            _ if last_us == 0 => None,
-            0..JUST_US => Some(Nap::Tick((2 * tick_us).min(TICK_MAX_US))),
-            JUST_US..TICK_US if self.watching.load(Ordering::SeqCst) == 0 => {
-                Some(Nap::Tick(TICK_US))
-            }
-            _ => None,
-        }
-    }
-
-    /// Does what is to do and says how to sleep; `None`: the engine has ended. Unless it `looks`, a thread that watches the
-    /// device does that: only timers, and notes of programs, are looked at.
-    fn prepare_nap(&self, mut looks: bool) -> Option<Nap> {
-        loop {
-            let look = |core: &mut CoreLoop| {
-                let now = core.now();
-                core.attend(now)?;
-                self.batch.on_poll();
-                core.poll(now, None)
-            };
-            let worked = looks && self.run_surely(look)?;
-            looks = true;
-            self.parked.store(true, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
-            let longest_us = self.run_surely(|core| core.prepare_sleep(core.now()))?;
-            if let Some(nap) = self.busy_nap(self.now_us(), TICK_US / 2) {
-                self.parked.store(false, Ordering::Relaxed);
-                return Some(nap);
-            }
-            if !worked && longest_us > 0 {
-                let is_alone = self.watching.load(Ordering::SeqCst) == 0;
-                return Some(Nap::Park(longest_us, is_alone));
-            }
-            self.parked.store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// Sleeps; true if something happened but a late kick, after which it is seen whether threads poll.
-    fn nap(&self, timeout_us: u64, on_device: bool) -> Result<bool, Errno> {
-        let timeout = Duration::from_micros(timeout_us);
-        let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
-        let mut fds = [&self.late_kick, &self.kick, &self.control, &self.device]
-            .map(|fd| PollFd::new(fd, PollFlags::IN));
-        let watched = if on_device {
-            &mut fds[..]
-        } else {
-            &mut fds[..3]
-        };
-        match rustix::event::poll(watched, Some(&timeout)) {
-            Ok(_) => {}
-            Err(Errno::INTR) => return Ok(true),
-            Err(errno) => return Err(errno),
-        }
-        let [late, kicked, news] = [0..1, 1..2, 1..4].map(|which| {
-            let mut of = fds[which].iter();
-            of.any(|fd| !fd.revents().is_empty())
-        });
-        if late {
-            doorbell::drain(self.late_kick.as_fd());
-        }
-        if kicked {
-            doorbell::drain(self.kick.as_fd());
-        }
-        Ok(news)
     }
 
     /// Takes the poll lock for good or until the value is dropped: across a fork, an exec, an exit. `None`: the

@@ -1,11 +1,14 @@
 //! The helper thread and the turns, over one end of a wire.
 
+use super::helper::{JUST_US, Nap};
 use super::*;
 use crate::config::{Address, Config};
 use crate::harness::{ADDRESSES, small_limits};
 use hostif::control::{Reply, Request, receive, send};
 use hostif::{MAX_VERSION, MIN_VERSION};
 use nic::wire::{self, WireEnd};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use std::thread::JoinHandle;
 

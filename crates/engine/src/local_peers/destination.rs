@@ -37,10 +37,12 @@ fn v6(frame: &[u8], at: usize) -> Option<IpAddr> {
 }
 
 /// Reads it from the headers of a frame.
+#[inline]
 pub fn of(headers: &[u8]) -> Destination {
     read(headers).unwrap_or(Destination::Link)
 }
 
+#[inline]
 fn read(headers: &[u8]) -> Option<Destination> {
     let ethertype = EtherType(u16::from_be_bytes(bytes(headers, 12)?));
     match ethertype {

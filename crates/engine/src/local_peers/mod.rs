@@ -39,8 +39,7 @@ const RING_BYTES: usize = 4 * 1024 * 1024;
 const NOTES_MAX: usize = 256;
 /// A busy engine looks at its sockets once in so many bursts.
 const BURSTS_PER_LOOK: u32 = 1024;
-/// How long frames for a neighbour whose memory is full hold up those for everybody else; then they are lost, as
-/// on a line whose queue is full. A neighbour that is about to run again takes no longer.
+/// How long frames for a neighbour whose memory is full hold up all others; then they are lost, as on a line whose queue is full.
 const FULL_PATIENCE: Duration = Duration::from_millis(20);
 /// How soon a full neighbour is tried again.
 const FULL_RETRY_US: u64 = 1_000;
@@ -272,7 +271,7 @@ impl<D: Driver> LocalPeerDriver<D> {
         }
     }
 
-    /// Whether the one with this address is a neighbour, or has become one by our asking.
+    /// Whether who has this address is a neighbour, or has become one by our asking.
     fn ask(&mut self, address: IpAddr) -> bool {
         if self.own.contains(&address) || address.is_unspecified() {
             return false;
@@ -409,6 +408,10 @@ impl<D: Driver> Driver for LocalPeerDriver<D> {
             return Ok(received);
         }
         Ok(received + self.receive(budget - received, sink))
+    }
+
+    fn may_have_frames(&self) -> bool {
+        !self.neighbours.is_empty() || self.device.may_have_frames()
     }
 
     fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {

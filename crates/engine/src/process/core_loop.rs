@@ -8,6 +8,7 @@ use crate::core::EngineCore;
 use crate::core::sessions;
 use crate::device::Watch;
 use crate::kernel::sharing::Shared;
+use crate::process::clock::{STARTED, time_since};
 use crate::process::idle_exit::IdleExit;
 use crate::process::latency::IdleLatency;
 use crate::process::pace::Pace;
@@ -41,15 +42,6 @@ const TAG_STOP: u64 = 2;
 const TAG_INBOX: u64 = 3;
 const TAG_KERNEL: u64 = 4;
 const TAG_FINISHED: u64 = 5;
-/// A core's time when it starts.
-pub const STARTED: Instant = Instant::from_us(1);
-
-/// A core's time, which was [`STARTED`] at `origin`.
-pub fn time_since(origin: StdInstant) -> Instant {
-    let us = u64::try_from(origin.elapsed().as_micros()).unwrap_or(u64::MAX);
-    Instant::from_us(us.saturating_add(STARTED.as_us()))
-}
-
 /// A core, ready to run.
 pub struct CoreLoop {
     pub(crate) core: EngineCore,
@@ -167,10 +159,24 @@ impl CoreLoop {
         now: Instant,
         user_buffer: Option<&mut UserBuffer<'_, '_>>,
     ) -> Result<bool, StartError> {
-        let worked = self.core.poll(now, user_buffer) > 0;
+        let work = self.core.poll(now, user_buffer);
+        self.after_poll(work)
+    }
+
+    /// As `poll`, of what programs have left alone.
+    ///
+    /// # Errors
+    /// [`StartError::Device`].
+    pub(crate) fn poll_notes(&mut self, now: Instant) -> Result<bool, StartError> {
+        let work = self.core.poll_notes(now);
+        self.after_poll(work)
+    }
+
+    #[inline]
+    fn after_poll(&mut self, work: usize) -> Result<bool, StartError> {
         match self.core.failure() {
             Some(error) => Err(StartError::Device(error)),
-            None => Ok(worked || self.has_more()),
+            None => Ok(work > 0 || self.has_more()),
         }
     }
 

@@ -14,7 +14,7 @@ use tcp::{Duration, Instant};
 
 use crate::config::Config;
 use crate::core::EngineCore;
-use crate::process::core_loop::STARTED;
+use crate::process::clock::{STARTED, time_since};
 use crate::programs::users::Users;
 use crate::shards::Shard;
 use crate::shards::section::Section;
@@ -43,10 +43,7 @@ pub fn reset_left(
     rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| StartError::System("get random numbers", errno))?;
     let origin = StdInstant::now();
-    let now = || {
-        let us = u64::try_from(origin.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Instant::from_us(us.saturating_add(STARTED.as_us()))
-    };
+    let now = || time_since(origin);
     let mut core = EngineCore::with_shard(
         config,
         Shard::of_left(section),

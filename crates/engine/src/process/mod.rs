@@ -1,5 +1,6 @@
 //! The engine as a process: a thread for each core, when it polls, spins and sleeps, and how it ends.
 
+pub(crate) mod clock;
 pub mod core_loop;
 pub mod idle_exit;
 pub mod latency;

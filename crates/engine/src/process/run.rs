@@ -5,7 +5,8 @@
 
 use crate::config::Config;
 use crate::core::EngineCore;
-use crate::process::core_loop::{CoreLoop, time_since};
+use crate::process::clock::time_since;
+use crate::process::core_loop::CoreLoop;
 use crate::process::resume::{self, Before};
 use crate::programs::users::Users;
 use crate::shards::Shard;

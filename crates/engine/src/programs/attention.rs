@@ -5,6 +5,7 @@
 use super::Programs;
 use super::moderation::Due;
 use super::session::Session;
+use hostif::SocketId;
 use tcp::{Duration, Instant};
 
 /// How long a session stays awake after it had something to do: longer than most pauses between two requests, since a
@@ -44,6 +45,13 @@ impl Programs {
                 self.news.push(slot);
             }
         }
+    }
+
+    /// Whether the program of a slot has an event of the socket before it that says all there is to say, and nobody sleeps who
+    /// would have to be rung for another.
+    pub(crate) fn knows_of(&self, slot: usize, socket: SocketId) -> bool {
+        self.get(slot)
+            .is_some_and(|session| !session.has_news && session.knows_of(socket))
     }
 
     /// Slot number `at` of those that are awake.

@@ -66,6 +66,11 @@ impl Moderator {
         self.since.get_or_insert(now);
     }
 
+    /// Whether no news wait, and the next that come ring at once.
+    pub fn rests(&self) -> bool {
+        self.since.is_none() && !self.is_pressing && !self.is_urgent && self.policy.after_us == 0
+    }
+
     /// When the program has to be rung by the clock.
     pub fn deadline(&self) -> Option<Instant> {
         let after = Duration::from_us(u64::from(self.policy.after_us));

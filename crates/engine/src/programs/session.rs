@@ -20,6 +20,26 @@ pub const BACKINGS_MAX: usize = 1_024;
 /// Files that one process may share at a time.
 pub(super) const FILES_MAX: usize = 64;
 
+/// What a look at a session's rings may find.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Left {
+    /// Commands.
+    pub commands: bool,
+    /// Notes of bytes written.
+    pub written: bool,
+    /// Notes of bytes consumed.
+    pub consumed: bool,
+    /// Something taken before waits, or completions do.
+    pub is_owed: bool,
+}
+
+impl Left {
+    /// Whether it would find nothing.
+    pub fn is_nothing(self) -> bool {
+        !(self.commands | self.written | self.consumed | self.is_owed)
+    }
+}
+
 /// Rings and doorbells of an attached process.
 pub struct Rings {
     /// The region's number.
@@ -212,6 +232,22 @@ impl Session {
         }
     }
 
+    /// Whether [`Session::notify`] and a flush would come to nothing: an event of the socket lies in the ring that the program has
+    /// not taken, nothing else is to be told, and nobody sleeps.
+    pub(super) fn knows_of(&self, socket: SocketId) -> bool {
+        let row = crate::sockets::rows::at(socket.row());
+        let (Some(rings), Some(notice)) = (&self.rings, self.notices.get(row)) else {
+            return false;
+        };
+        if self.has_backlog() || notice.generation != socket.generation || !self.moderator.rests() {
+            return false;
+        }
+        // As in `flush`: the header is written before the look at the ring, and before that at who sleeps.
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+        let waits = |position| !rings.completions.is_taken(position);
+        notice.after.checked_sub(1).is_some_and(waits) && !rings.program_word.is_announced()
+    }
+
     /// Forgets a socket that is gone.
     pub fn forget(&mut self, socket: SocketId) {
         let known = self.notices.get_mut(crate::sockets::rows::at(socket.row()));
@@ -281,13 +317,20 @@ impl Session {
             })
     }
 
-    /// Whether a look at its rings may do anything: it has left something, or what it left before waits for something else.
-    pub fn wants_attention(&self) -> bool {
-        self.has_backlog()
-            || self.early.is_some()
-            || self.rings.as_ref().is_some_and(|rings| {
-                rings.commands.has_next() || rings.written.has_next() || rings.consumed.has_next()
-            })
+    /// In which of its rings it has left something, and whether what it left before waits for something else.
+    pub fn left(&self) -> Left {
+        let Some(rings) = &self.rings else {
+            return Left {
+                is_owed: self.early.is_some(),
+                ..Left::default()
+            };
+        };
+        Left {
+            commands: rings.commands.has_next(),
+            written: rings.written.has_next(),
+            consumed: rings.consumed.has_next(),
+            is_owed: self.has_backlog() || self.early.is_some(),
+        }
     }
 
     /// Moves what waits into the ring, as far as it goes, and rings a sleeping program. What is left

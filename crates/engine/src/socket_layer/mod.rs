@@ -81,12 +81,8 @@ impl SocketLayer {
         if !self.senders.is_empty() {
             served += self.senders.poll(now, stack, sockets, link);
         }
-        for change in stack.take_group_changes() {
-            if change.interface == self.interface {
-                // A device that does not take more groups gets none of those frames; the program's call
-                // is over. On veth, TAP and bridges they arrive all the same.
-                let _ = link.driver.listen_to(change.hardware.0, change.listen);
-            }
+        if stack.has_group_changes() {
+            follow_groups(self.interface, stack, link);
         }
         let mut work = self.byte_channels.poll(now, stack, sockets, link);
         if stack
@@ -121,6 +117,9 @@ impl SocketLayer {
 
     /// The link hears of windows that sockets have got and given back.
     fn take_windows(&mut self) {
+        if self.sockets.new_windows.is_empty() {
+            return;
+        }
         for (row, window) in self.sockets.new_windows.drain(..) {
             self.link.set_window(row, window);
         }
@@ -272,5 +271,17 @@ impl SocketLayer {
     pub(crate) fn sharing(&self) -> hostif::control::Sharing {
         let shared = self.shared.as_ref();
         shared.map_or(hostif::control::Sharing::Owned, Shared::sharing)
+    }
+}
+
+/// The device listens to groups that programs are in.
+#[cold]
+fn follow_groups(interface: InterfaceId, stack: &mut Stack<'_>, link: &mut Link) {
+    for change in stack.take_group_changes() {
+        if change.interface == interface {
+            // A device that does not take more groups gets none of those frames; the program's call
+            // is over. On veth, TAP and bridges they arrive all the same.
+            let _ = link.driver.listen_to(change.hardware.0, change.listen);
+        }
     }
 }

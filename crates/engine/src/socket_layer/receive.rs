@@ -26,8 +26,8 @@ fn row_for_user_buffer(
 ) -> Option<u32> {
     let slot = slot_of(user_buffer.session())?;
     let row = sockets.held_by(user_buffer.socket(), slot)?;
-    let view = stack.view(sockets.row(row).connection()?).ok()?;
-    (view.readable_end == user_buffer.end() && view.urgent_end.is_none()).then_some(row)
+    let tcp = stack.connection(sockets.row(row).connection()?).ok()?;
+    (tcp.readable_end() == user_buffer.end() && tcp.urgent_end().is_none()).then_some(row)
 }
 
 impl SocketLayer {
@@ -47,7 +47,7 @@ impl SocketLayer {
         while frames < BUDGET && !user_buffer.is_spent() {
             let received = self.receive_burst(now, 1, &see, Some((user_buffer, slot_of)));
             frames += received;
-            if received == 0 {
+            if received == 0 || !self.link.driver.may_have_frames() {
                 break;
             }
         }

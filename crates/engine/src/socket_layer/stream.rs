@@ -119,8 +119,8 @@ impl SocketLayer {
 
     /// How far the stream is written; `None` where no more can be.
     fn known_written(&self, connection: ConnectionId) -> Option<u64> {
-        let view = self.stack.view(connection).ok()?;
-        view.state.can_send().then_some(view.written)
+        let tcp = self.stack.connection(connection).ok()?;
+        tcp.state().can_send().then(|| tcp.written())
     }
 
     /// How far the stream, or the send ring of a datagram socket, is known to be written.

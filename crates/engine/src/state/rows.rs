@@ -128,7 +128,7 @@ pub struct EngineRow {
     pub listener: Held,
     /// See [`super::layout`].
     pub layout: u64,
-    /// `CLOCK_MONOTONIC` when the core's time was [`crate::process::core_loop::STARTED`], nanoseconds.
+    /// `CLOCK_MONOTONIC` when the core's time was [`crate::process::clock::STARTED`], nanoseconds.
     pub origin_ns: u64,
     /// The stack's secret.
     pub secret: [u8; 16],

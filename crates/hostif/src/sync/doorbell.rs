@@ -37,6 +37,12 @@ impl SleepWord {
         self.cells[0].swap(0, Ordering::AcqRel);
     }
 
+    /// Ringer, after a fence behind what it has published: whether the other side has said that it sleeps.
+    #[must_use]
+    pub fn is_announced(&self) -> bool {
+        self.cells[0].load(Ordering::Relaxed) == 1
+    }
+
     /// Ringer, after pushing: whether the other side has to be rung (true for one ringer only).
     #[must_use]
     pub fn must_ring(&self) -> bool {

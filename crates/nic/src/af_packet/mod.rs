@@ -401,6 +401,10 @@ impl Driver for AfPacket {
         self.receive(budget, sink)
     }
 
+    fn may_have_frames(&self) -> bool {
+        self.queue.is_some() || self.ring.as_ref().is_some_and(Ring::is_ready)
+    }
+
     fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
         self.send(frames)
     }

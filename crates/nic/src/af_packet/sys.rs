@@ -149,7 +149,7 @@ fn send_small(
     let (headers, payload) = rest.split_at_mut(frame.headers.len());
     headers.copy_from_slice(frame.headers);
     let mut rest = payload;
-    for span in &frame.payload {
+    for span in frame.payload.iter().filter(|span| !span.is_empty()) {
         let copied = span.copy_to(rest);
         rest = &mut rest[copied..];
     }

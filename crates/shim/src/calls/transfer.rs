@@ -11,6 +11,7 @@ mod wait;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 
+use client::inline_engine;
 use rustix::io::Errno;
 
 use crate::addresses;
@@ -111,8 +112,16 @@ impl Call<'_> {
     /// recv(2) with its flags.
     pub fn receive(&self, slices: &mut [IoSliceMut<'_>], flags: i32) -> Result<usize, Errno> {
         let offset = self.socket.peek_offset();
+        let mut placed = 0;
+        if flags == 0 && offset < 0 && inline_engine::is_here() && self.may_receive_at_once()? {
+            // It is there when the thread asks for it, nearly always.
+            placed = self.stream.receive_at_once(slices);
+            if placed > 0 && self.stream.readable_bytes() == 0 {
+                return Ok(placed);
+            }
+        }
         if offset < 0 || flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
-            return self.receive_from(0, slices, flags);
+            return self.receive_from(0, slices, placed, flags);
         }
         let peeking = flags & libc::MSG_PEEK != 0;
         let skipped = if peeking {
@@ -120,16 +129,17 @@ impl Call<'_> {
         } else {
             0
         };
-        let got = self.receive_from(skipped, slices, flags)?;
+        let got = self.receive_from(skipped, slices, 0, flags)?;
         self.socket.move_peek_offset(got, peeking);
         Ok(got)
     }
 
-    /// The same, where what is only looked at begins after `skipped` bytes.
+    /// The same, where what is only looked at begins after `skipped` bytes, and the first `copied` bytes of the slices are full.
     fn receive_from(
         &self,
         skipped: usize,
         slices: &mut [IoSliceMut<'_>],
+        mut copied: usize,
         flags: i32,
     ) -> Result<usize, Errno> {
         if flags & libc::MSG_OOB != 0 {
@@ -147,7 +157,6 @@ impl Call<'_> {
         if self.socket.is_signalled() {
             self.stream.expect_signal();
         }
-        let mut copied = 0;
         loop {
             let peeking = flags & libc::MSG_PEEK != 0;
             let available = if peeking {
@@ -200,6 +209,18 @@ impl Call<'_> {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether the call, which finds nothing in the window, is one that waits for as long as it takes and for nothing but bytes.
+    fn may_receive_at_once(&self) -> Result<bool, Errno> {
+        let is_usual = self.stream.readable_bytes() == 0
+            && self.stream.is_flowing()
+            && !self.socket.receive_shut()
+            && !self.socket.is_spent()
+            && !self.socket.is_signalled()
+            && self.socket.low_water() <= 1
+            && self.socket.receive_timeout().is_none();
+        Ok(is_usual && !self.socket.is_nonblocking(self.fd)?)
     }
 
     /// MSG_OOB never waits (tcp_recv_urg).

@@ -208,6 +208,11 @@ impl Stack<'_> {
         self.ip.multicast.unblock(interfaces, socket, unblock)
     }
 
+    /// Whether [`Stack::take_group_changes`] has something to say.
+    pub fn has_group_changes(&self) -> bool {
+        self.ip.multicast.has_changes()
+    }
+
     /// What devices have to be told since the last time.
     pub fn take_group_changes(&mut self) -> impl Iterator<Item = GroupChange> {
         self.ip.multicast.take_changes()

@@ -259,6 +259,11 @@ impl Multicast {
         }
     }
 
+    /// Whether devices have to be told of something.
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
     /// What devices have to be told since the last time.
     pub(crate) fn take_changes(&mut self) -> impl Iterator<Item = GroupChange> {
         self.changes.drain(..)

@@ -12,7 +12,7 @@ use hostif::header::SHUT_READ;
 use hostif::stages::{Mark, mark};
 use rustix::io::Errno;
 
-use crate::engines::inline_engine::{DirectReceive, InlineEngine};
+use crate::engines::inline_engine::{self, DirectReceive, InlineEngine};
 use crate::engines::session::Session;
 use crate::tcp::receive::Arrived;
 use crate::tcp::send::Doorbell;
@@ -107,6 +107,22 @@ impl DirectReceive for UserBuffer<'_, '_> {
 }
 
 impl TcpSocket {
+    /// Polls an engine inside this process once, for a thread that waits otherwise, with `slices` as its buffer. How many bytes were
+    /// placed there.
+    pub fn receive_at_once(&self, slices: &mut [IoSliceMut<'_>]) -> usize {
+        let Some(inline_engine) = inline_engine::current() else {
+            return 0;
+        };
+        let user_buffer = UserBuffer::new(self, slices, 0);
+        inline_engine::poll(inline_engine, Some(&user_buffer));
+        let placed = user_buffer.placed();
+        if placed > 0 {
+            // No time was spent on waiting.
+            self.session().poll_budget.on_found_at_once();
+        }
+        placed
+    }
+
     /// The receive side with its lock, where all that has arrived was consumed and nothing but the next bytes can come
     /// next.
     fn nothing_in_window(&self) -> Result<Arrived<'_>, Errno> {

@@ -21,6 +21,13 @@ pub fn ppoll_until(
     unsafe { sys::raw_ppoll(fds, timeout, mask) }
 }
 
+/// The calling thread's own state. Not for what may leave the thread.
+pub fn own_state() -> &'static State {
+    // SAFETY: it has no destructor and lies in the thread's memory until the thread has ended; whoever has this reference
+    // (`SignalDeferral`) stays in the thread.
+    unsafe { &*super::address() }
+}
+
 /// The kernel's number of the calling thread.
 pub fn thread_number() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()

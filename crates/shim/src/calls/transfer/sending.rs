@@ -9,6 +9,9 @@ use crate::sys;
 use client::WriteMode;
 use switch::readiness::{ALWAYS, OUT, Phase};
 
+/// Flags that mean nothing for a call that is done at once.
+const FOR_WAITS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
 impl Call<'_> {
     /// send(2) with its flags; `asked` is what of SO_TIMESTAMPING is for this call alone.
     pub(super) fn send(
@@ -17,6 +20,16 @@ impl Call<'_> {
         flags: i32,
         asked: Option<u32>,
     ) -> Result<usize, Errno> {
+        let total = slices.iter().map(|slice| slice.len()).sum();
+        let stamps = self.socket.stamping.of_stream(asked);
+        // What nearly every call is.
+        if flags & !FOR_WAITS == 0
+            && stamps == 0
+            && !self.socket.send_shut()
+            && self.stream.send_at_once(slices, total)
+        {
+            return Ok(total);
+        }
         let mode = if flags & libc::MSG_OOB != 0 {
             WriteMode::Urgent
         } else if flags & libc::MSG_EOR != 0 {
@@ -34,10 +47,8 @@ impl Call<'_> {
                 _ => {}
             }
         }
-        let total = slices.iter().map(|slice| slice.len()).sum();
         let signal = flags & libc::MSG_NOSIGNAL == 0;
         let dont_wait = flags & libc::MSG_DONTWAIT != 0;
-        let stamps = self.socket.stamping.of_stream(asked);
         if stamps == 0 {
             return self.push(total, signal, dont_wait, &mut |done, _| {
                 send_part(slices, done, &|part| self.stream.try_send(part, mode))
