@@ -102,10 +102,8 @@ fn serve(
     let mut config = config(arguments)?;
     config.kept = child.as_ref().map(|child| child.kept.clone());
     let left = engine::left_behind(&config, arguments.cores);
-    let lives = config
-        .kept
-        .as_ref()
-        .map_or_else(std::process::id, |kept| kept.keeper);
+    let kept = config.kept.as_ref();
+    let lives = kept.map_or_else(std::process::id, |kept| kept.keeper);
     let steering = card::choose_steering(arguments, left.as_ref(), lives)?;
     let left = left.map_or(Vec::new(), |left| left.queues);
     if let Some(near) = card::go_near(&arguments.nic) {
@@ -134,10 +132,9 @@ fn serve(
         tracing::warn!("{far}");
         config.driver_note.get_or_insert(far);
     }
-    let driver = opened.queues[0].mode().map_or_else(
-        || config.driver.clone(),
-        |mode| format!("{} {mode}", config.driver),
-    );
+    let mode = opened.queues[0].mode();
+    let mode = mode.map_or(String::new(), |mode| format!(" {mode}"));
+    let driver = format!("{}{mode}", config.driver);
     let engine = Engine::start(config, steering, opened.queues)
         .with_context(|| format!("--name {}", arguments.name))?;
     confined::begin(arguments);
