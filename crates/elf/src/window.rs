@@ -36,6 +36,8 @@ impl<R: Read + Seek> Window<R> {
 }
 
 impl<R: Read + Seek> Read for Window<R> {
+    // It is called in a dozen places, once for each program that is started: its code is not worth as many copies.
+    #[inline(never)]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.known().is_empty() {
             self.file.seek(SeekFrom::Start(self.position))?;
@@ -59,6 +61,7 @@ impl<R: Read + Seek> Read for Window<R> {
 }
 
 impl<R: Read + Seek> Seek for Window<R> {
+    #[inline(never)]
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.position = match to {
             SeekFrom::Start(position) => position,
