@@ -54,9 +54,7 @@ pub const SERVES_BIG: Case = Case {
 /// curl is under test, nginx is its peer.
 pub const IS_FETCHED: Case = Case {
     title: "curl fetches from nginx",
-    segment_bytes: lab::ORDINARY_SEGMENT_BYTES,
     tested: "curl",
-    tools: TOOLS,
     check: |context, side| {
         let (_server, url) = serve_peer(context, side)?;
         context.check_fetched(Some(side), &fetching(&url))
@@ -65,6 +63,7 @@ pub const IS_FETCHED: Case = Case {
         let (_server, url) = serve_peer(context, side)?;
         rate(context, &context.run(Some(side), &discarding(&url))?.stdout)
     },
+    ..SERVES
 };
 
 /// The same with [`BIG_SEGMENT_BYTES`].

@@ -32,12 +32,23 @@ static void ended(const char *what, pid_t child) {
     say("%s: %d", what, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 
+/* What somebody has said at the other end. */
+static void heard(int from) {
+    char text[32] = {0};
+    ssize_t len = read(from, text, sizeof text - 1);
+    say("%zd bytes: %s", len, text);
+}
+
+static pid_t forked(void) {
+    fflush(stdout);
+    return fork();
+}
+
 static void reopened(address_t peer) {
     int fd = connected(peer), tube[2];
     if (pipe(tube) < 0)
         exit(1);
-    fflush(stdout);
-    pid_t child = fork();
+    pid_t child = forked();
     if (!child) {
         char path[32];
         as_standard(fd);
@@ -53,9 +64,7 @@ static void reopened(address_t peer) {
     close(fd);
     close(tube[1]);
     ended("freopen", child);
-    char text[32] = {0};
-    ssize_t len = read(tube[0], text, sizeof text - 1);
-    say("%zd bytes: %s", len, text);
+    heard(tube[0]);
     close(tube[0]);
 }
 
@@ -63,8 +72,7 @@ static void logged_in(address_t peer) {
     int fd = connected(peer), master, slave;
     if (openpty(&master, &slave, NULL, NULL, NULL) < 0)
         exit(1);
-    fflush(stdout);
-    pid_t child = fork();
+    pid_t child = forked();
     if (!child) {
         as_standard(fd);
         if (write(1, "peer\n", 5) != 5 || login_tty(slave) < 0)
@@ -74,9 +82,7 @@ static void logged_in(address_t peer) {
         _exit(isatty(0) && isatty(1) ? 0 : 2);
     }
     close(fd);
-    char text[32] = {0};
-    ssize_t len = read(master, text, sizeof text - 1);
-    say("%zd bytes: %s", len, text);
+    heard(master);
     ended("login_tty", child);
     close(master);
     close(slave);
@@ -86,8 +92,7 @@ static void in_background(address_t peer) {
     int fd = connected(peer), tube[2];
     if (pipe(tube) < 0)
         exit(1);
-    fflush(stdout);
-    pid_t child = fork();
+    pid_t child = forked();
     if (!child) {
         as_standard(fd);
         if (write(1, "peer\n", 5) != 5 || daemon(1, 0) < 0)

@@ -127,8 +127,10 @@ struct Keeper {
 
 /// How an engine has ended.
 enum End {
-    /// By itself, or because somebody asked it to: its status.
+    /// By itself: its status.
     Orderly(u8),
+    /// Because somebody asked it to: its status.
+    Asked(u8),
     /// A signal or a panic has ended it.
     Crash(String),
     /// Another build is to take its place.
@@ -184,7 +186,8 @@ impl Keeper {
             let end = self.wait_for(engine)?;
             self.unreaped = Some(engine);
             self.kept.stopped_ns = engine::clock_ns();
-            let is_short = self.begun.bytes().is_empty() || started.elapsed() < SHORT;
+            let has_begun = !self.begun.bytes().is_empty();
+            let is_short = !has_begun || started.elapsed() < SHORT;
             if is_short && let Some(before) = self.before.filter(|_| end.is_failure()) {
                 self.kept.history.failed_upgrades += 1;
                 self.kept.history.upgrades = self.kept.history.upgrades.saturating_sub(1);
@@ -198,8 +201,8 @@ impl Keeper {
             }
             let went_on = std::mem::replace(&mut self.kept.goes_on, true);
             match end {
-                End::Orderly(code) => {
-                    if went_on && is_short && end.is_failure() {
+                End::Orderly(code) | End::Asked(code) => {
+                    if went_on && (!has_begun || (is_short && end.is_failure())) {
                         self.reset_connections(arguments);
                     }
                     return Ok(Role::Keeper(ExitCode::from(code)));
@@ -282,7 +285,8 @@ impl Keeper {
                 }
             }
             if let Some(status) = status(engine, WaitIdOptions::NOHANG)? {
-                return Ok(End::of(&status, is_asked));
+                let (signal, code) = (status.terminating_signal(), status.exit_status());
+                return Ok(End::of(signal, code, is_asked));
             }
             let prepared = replacing.take_if(|one: &mut Replacement| !one.is_preparing());
             if let Some(replacement) = prepared.filter(Replacement::is_ready) {
@@ -296,14 +300,18 @@ impl Keeper {
 }
 
 impl End {
-    fn of(status: &WaitIdStatus, is_asked: bool) -> Self {
-        let code = status.exit_status();
-        match (status.terminating_signal(), code) {
-            (Some(signal), _) if !is_asked => Self::Crash(format!("was ended by signal {signal}")),
-            (Some(signal), _) => Self::Orderly(u8::try_from(128 + signal).unwrap_or(u8::MAX)),
-            (None, code) => {
-                Self::Orderly(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(2))
+    fn of(signal: Option<i32>, code: Option<i32>, is_asked: bool) -> Self {
+        let status = match (signal, code) {
+            (Some(signal), _) if !is_asked => {
+                return Self::Crash(format!("was ended by signal {signal}"));
             }
+            (Some(signal), _) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+            (None, code) => code.and_then(|code| u8::try_from(code).ok()).unwrap_or(2),
+        };
+        if is_asked {
+            Self::Asked(status)
+        } else {
+            Self::Orderly(status)
         }
     }
 
@@ -312,7 +320,7 @@ impl End {
         match self {
             Self::Orderly(code) => *code != 0,
             Self::Crash(_) => true,
-            Self::Replaced(_) => false,
+            Self::Asked(_) | Self::Replaced(_) => false,
         }
     }
 }
@@ -332,4 +340,28 @@ fn ended(child: Pid) -> anyhow::Result<Option<WaitStatus>> {
 fn seconds() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_was_asked_to_end_has_not_failed_to_begin() {
+        for (signal, code, is_asked, is_failure) in [
+            (Some(15), None, true, false),
+            (None, Some(2), true, false),
+            (Some(11), None, false, true),
+            (None, Some(2), false, true),
+            (None, Some(0), false, false),
+        ] {
+            let end = End::of(signal, code, is_asked);
+            assert_eq!(
+                end.is_failure(),
+                is_failure,
+                "{signal:?} {code:?} {is_asked}"
+            );
+        }
+        assert!(matches!(End::of(Some(15), None, true), End::Asked(143)));
+    }
 }
