@@ -581,6 +581,79 @@ fn frames_longer_than_those_of_the_ring_arrive_whole_and_in_order() {
     assert_eq!(right.counters().rx_dropped, 0);
 }
 
+/// Frames that do not fit the ring, each with its number, and the ring's configuration.
+fn long_frames(driver: &AfPacket) -> (impl Fn(u8) -> Vec<u8> + use<>, Config) {
+    let short = arp_request(driver.caps().hardware_address, (LEFT, RIGHT));
+    let config = Config {
+        frame_bytes: Some(512),
+        frame_count: Some(64),
+        ..Config::new(VETH)
+    };
+    (
+        move |number| [short.as_slice(), &[number; 1_400]].concat(),
+        config,
+    )
+}
+
+#[test]
+fn who_goes_on_with_a_socket_finds_every_long_frame_that_was_not_looked_at() {
+    let Some([left, right]) =
+        support::veth("who_goes_on_with_a_socket_finds_every_long_frame_that_was_not_looked_at")
+    else {
+        return;
+    };
+    let mut left = open(&left);
+    let (long, config) = long_frames(&left);
+    let mut receiver = right.run(|| AfPacket::open(&config).unwrap());
+    let mut send = |numbers: core::ops::Range<u8>| {
+        for number in numbers {
+            assert_eq!(left.tx_burst(&[TxFrame::plain(&long(number))]).unwrap(), 1);
+        }
+    };
+    send(0..5);
+    assert!(wait(&receiver, Duration::from_secs(1)));
+    let mut seen = Vec::new();
+    let taken = receiver.rx_burst(2, &mut |frame| seen.extend(frame.bytes.last()));
+    assert_eq!((taken.unwrap(), seen.as_slice()), (2, [0, 1].as_slice()));
+    let handover = left_by(receiver);
+    send(5..7);
+    let mut receiver = right.run(|| AfPacket::take_up(&config, handover).unwrap());
+    let found: Vec<u8> = receive_all(&mut receiver)
+        .iter()
+        .filter_map(|frame| frame.last().copied())
+        .collect();
+    assert_eq!(found, [2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn long_frames_are_the_next_ones_after_the_interface_was_down() {
+    let Some([left, right]) =
+        support::veth("long_frames_are_the_next_ones_after_the_interface_was_down")
+    else {
+        return;
+    };
+    let mut sender = open(&left);
+    let (long, config) = long_frames(&sender);
+    let mut receiver = right.run(|| AfPacket::open(&config).unwrap());
+    assert_eq!(sender.tx_burst(&[TxFrame::plain(&long(0))]).unwrap(), 1);
+    assert!(wait(&receiver, Duration::from_secs(1)));
+    right.ip(&format!("link set {VETH} down"));
+    let mut found: Vec<u8> = Vec::new();
+    let mut receive = |receiver: &mut AfPacket| {
+        receiver.rx_burst(8, &mut |frame| found.extend(frame.bytes.last()))
+    };
+    let error = receive(&mut receiver).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NetworkUnreachable);
+    right.ip(&format!("link set {VETH} up"));
+    assert_eq!(right.run(|| receiver.attend()), Presence::Up);
+    // Its own carrier comes with the other end's.
+    let _ = left.run(|| sender.attend());
+    assert_eq!(sender.tx_burst(&[TxFrame::plain(&long(1))]).unwrap(), 1);
+    assert!(wait(&receiver, Duration::from_secs(1)));
+    receive(&mut receiver).unwrap();
+    assert_eq!(found, [0, 1]);
+}
+
 #[test]
 fn a_frame_with_a_vlan_tag_is_not_taken_for_one_without() {
     let Some([left, right]) = support::veth("a_frame_with_a_vlan_tag_is_not_taken_for_one_without")

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use bpf::Link;
 use bpf::classic::Instruction;
-use rustix::net::{RecvFlags, recv};
 
 use super::presence::{Fanout, FanoutMember};
 use super::{AfPacket, Config, Geometry, Ring, geometry, read, set_bypass, sys};
@@ -101,16 +100,6 @@ impl AfPacket {
         if !is_alone
             || found != geometry(config, &link, false)
             || !sys::is_bound(socket.as_fd(), link.index)
-        {
-            return None;
-        }
-        // One that waits is the rest of a frame in the ring, and of which one is not known.
-        if recv(
-            &socket,
-            &mut [0; 1][..],
-            RecvFlags::DONTWAIT | RecvFlags::PEEK,
-        )
-        .is_ok()
         {
             return None;
         }

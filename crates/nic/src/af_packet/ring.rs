@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
+use super::sys::drop_queued;
 use sys::Mapping;
 pub(super) use sys::RxFrame;
 
@@ -94,13 +95,11 @@ impl Ring {
             next,
             number,
         };
-        // The rest of a long frame may have been received already.
-        if (0..ring.mapping.frame_count())
-            .any(|index| ring.mapping.is_ready(index) && ring.mapping.is_cut(index))
-        {
-            return Ok(None);
-        }
         if ring.is_ready() && ring.mapping.note(next).load(Ordering::Relaxed) != 0 {
+            // A long one is in the socket's queue as well, unless it was received.
+            if let Some(slot) = ring.mapping.slot(next).filter(|slot| slot.copied) {
+                drop_queued(socket.as_fd(), slot.bytes);
+            }
             ring.release();
         }
         Ok(Some(ring))

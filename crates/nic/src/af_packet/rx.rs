@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv, sockopt};
 
 use super::AfPacket;
@@ -15,7 +16,7 @@ impl AfPacket {
         budget: usize,
         sink: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
-        let (mut handled, mut received) = (0, 0);
+        let (mut handled, mut received, mut failure) = (0, 0, None);
         if self.queue.is_some() {
             (handled, received) = self.receive_queued(budget, sink)?;
         }
@@ -27,7 +28,7 @@ impl AfPacket {
             let delivered = ring.look().and_then(|slot| {
                 let tagged = slot.tagged;
                 let (offload, bytes) = if slot.copied {
-                    receive_long(socket, long, slot.frame_len)?
+                    receive_long(socket, long, slot.frame_len, &mut failure)?
                 } else {
                     (slot.offload, slot.bytes)
                 };
@@ -54,6 +55,9 @@ impl AfPacket {
                 None => self.counters.rx_dropped += 1,
             }
         }
+        if let Some(error) = failure {
+            self.miss(&error)?;
+        }
         // Woken and nothing there: poll(2) also reports that the interface went away.
         if std::mem::take(&mut self.slept)
             && handled == 0
@@ -66,18 +70,26 @@ impl AfPacket {
 }
 
 /// The virtio header and the frame that did not fit the ring. Such frames wait in the socket in the order
-/// of their places in the ring.
+/// of their places in the ring. That the interface went down the next call tells, whatever it asks for, and only once: the frame is still
+/// there then.
 fn receive_long<'b>(
     socket: BorrowedFd<'_>,
     buffer: &'b mut Vec<u8>,
     frame_len: usize,
+    failure: &mut Option<io::Error>,
 ) -> Option<(&'b [u8], &'b [u8])> {
     let len = frame_len.checked_add(vnet::LEN)?;
     if buffer.len() < len {
         buffer.resize(len, 0);
     }
-    let received = recv(socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT)
-        .ok()?
-        .1;
+    let mut receive = || recv(socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT);
+    let received = receive().or_else(|errno| match errno {
+        Errno::NETDOWN => {
+            *failure = Some(errno.into());
+            receive()
+        }
+        other => Err(other),
+    });
+    let received = received.ok()?.1;
     buffer.get(..received)?.split_at_checked(vnet::LEN)
 }

@@ -12,6 +12,7 @@ use crate::shared_slice::SharedSlice;
 use crate::sys::{self, done, invalid};
 use crate::vnet;
 use bpf::classic::Instruction;
+use rustix::net::{RecvFlags, recv};
 
 /// The virtio header, the frame's headers, and its payload spans.
 const SPANS: usize = 2 + SPANS_MAX;
@@ -199,6 +200,18 @@ pub(super) struct Queued {
     pub tagged: bool,
     /// When it came, in nanoseconds since 1970.
     pub arrived_at_ns: Option<u64>,
+}
+
+/// Drops the next frame of the socket's queue if its first bytes are `start`.
+pub(super) fn drop_queued(fd: BorrowedFd<'_>, start: &[u8]) {
+    let mut found = vec![0; vnet::LEN + start.len()];
+    let flags = RecvFlags::DONTWAIT;
+    if let Ok((len, _)) = recv(fd, &mut found[..], flags | RecvFlags::PEEK)
+        && found[..len].get(vnet::LEN..) == Some(start)
+    {
+        // It was there just now.
+        let _ = recv(fd, &mut found[..1], flags);
+    }
 }
 
 /// What the kernel says beside a frame.

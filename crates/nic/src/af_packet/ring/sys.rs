@@ -112,11 +112,6 @@ impl Mapping {
         self.status(index).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
-    /// Whether a longer frame than fits lies in frame `index`, which must be ready.
-    pub(super) fn is_cut(&self, index: usize) -> bool {
-        self.status(index).load(Ordering::Acquire) & libc::TP_STATUS_COPY != 0
-    }
-
     /// Frame `index`, which must be ready; `None` if its header points outside it.
     pub(super) fn slot(&self, index: usize) -> Option<RxFrame<'_>> {
         let status = self.status(index).load(Ordering::Acquire);
