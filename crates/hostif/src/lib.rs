@@ -16,6 +16,8 @@ mod cursor;
 #[cfg(not(loom))]
 pub mod datagram;
 pub mod descriptor;
+#[cfg(not(loom))]
+pub mod environment;
 pub mod figures;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 #[cfg(not(loom))]
@@ -89,6 +91,14 @@ pub const ENGINES_MAX: usize = 8;
 pub const PLACEMENT_VARIABLE: &str = "SHUNT_PLACEMENT";
 /// Environment variable, `1`, by which a program uses loopback on its engine, before the kernel's.
 pub const LOOPBACK_VARIABLE: &str = "SHUNT_LOOPBACK";
+/// Environment variable that names the library that the programs of a `shunt run` have; empty where they shall have none.
+pub const LIBRARY_VARIABLE: &str = "SHUNT_LIBRARY";
+/// Environment variable that names the file of `shunt` itself.
+pub const BINARY_VARIABLE: &str = "SHUNT_BINARY";
+/// Environment variable that says which sockets may leave the kernel.
+pub const POLICY_VARIABLE: &str = "SHUNT_POLICY";
+/// Environment variable, `1`, by which sockets do not fall back to the kernel when no engine is there.
+pub const REQUIRE_VARIABLE: &str = "SHUNT_REQUIRE";
 /// Environment variable that asks for an engine inside the program, and says how it is started.
 pub const INLINE_VARIABLE: &str = "SHUNT_INLINE";
 /// Its name as C has it.

@@ -168,7 +168,7 @@ impl Log {
 /// # Errors
 /// The folder that it names is not there, or this process has begun in this role before.
 pub fn begin(role: &str) -> std::io::Result<()> {
-    let Some(folder) = std::env::var_os(STAGES_VARIABLE) else {
+    let Some(folder) = crate::environment::value(STAGES_VARIABLE) else {
         return Ok(());
     };
     if LOG.get().is_some() {

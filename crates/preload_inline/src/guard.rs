@@ -5,6 +5,8 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt as _;
 
 use engine::Inline;
+use hostif::BINARY_VARIABLE;
+use hostif::environment::value;
 use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
@@ -13,16 +15,13 @@ use crate::engine::CONNECTIONS;
 use crate::settings::Settings;
 use crate::sys;
 
-/// Names the file of `shunt`; `shunt run` sets it.
-const BINARY_VARIABLE: &str = "SHUNT_BINARY";
-
 /// The guard's other end.
 pub struct Guard(OwnedFd);
 
 impl Guard {
     /// Whether `shunt run` has named the program that it is.
     pub fn can_start() -> bool {
-        std::env::var_os(BINARY_VARIABLE).is_some()
+        value(BINARY_VARIABLE).is_some()
     }
 
     /// Starts it, with the device's packet sockets: one that it closes last, and one for which it makes a ring. `None`: without it
@@ -32,7 +31,7 @@ impl Guard {
         engine: &Inline,
         sockets: &[Option<OwnedFd>; 2],
     ) -> Option<Self> {
-        let binary = CString::new(std::env::var_os(BINARY_VARIABLE)?.into_vec()).ok()?;
+        let binary = CString::new(value(BINARY_VARIABLE)?.into_vec()).ok()?;
         let state = engine.state_file()?;
         let program = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
         let (rx, tx) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;

@@ -165,7 +165,7 @@ pub fn start_apart(program: &CStr, arguments: &[CString], fds: [RawFd; 5]) -> io
         }
         end_at_once()
     };
-    let child = client::inline_engine::with_signals_blocked(start);
+    let child = client::inline_engine::with_signals_blocked(|| shim::inline::leaving(start));
     if child < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -47,7 +47,7 @@ pub trait Leaving {
 /// Starts the engine where the environment asks for one. `Err`: why not.
 pub fn start() -> Result<(), String> {
     let variable = hostif::INLINE_VARIABLE;
-    let settings = std::env::var(variable).unwrap_or_default();
+    let settings = hostif::environment::text(variable).unwrap_or_default();
     if settings.is_empty() {
         return Ok(());
     }

@@ -1,5 +1,6 @@
 //! What is known of this process: whose memory it runs in, and who else has its files.
 
+pub(crate) mod environment;
 pub(crate) mod exec;
 pub mod exit;
 pub(crate) mod fork;

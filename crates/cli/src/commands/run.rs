@@ -22,15 +22,8 @@ use anyhow::{Context, bail};
 use clap::{Args, FromArgMatches as _, ValueEnum};
 use client::engines::Placement;
 use elf::Service;
-use hostif::Moderation;
+use hostif::{BINARY_VARIABLE, LIBRARY_VARIABLE, Moderation, POLICY_VARIABLE, REQUIRE_VARIABLE};
 use mode::{Choice, EngineMode};
-
-/// Environment variables by which the shim learns the policy, and that it must not fall back to the
-/// kernel when the engine is gone.
-const POLICY_VARIABLE: &str = "SHUNT_POLICY";
-const REQUIRE_VARIABLE: &str = "SHUNT_REQUIRE";
-/// Where it finds this binary, to start programs that need a supervisor.
-const BINARY_VARIABLE: &str = "SHUNT_BINARY";
 
 /// Longest spin that can be asked for: one second.
 const MAX_SPIN_US: u64 = 1_000_000;
@@ -209,9 +202,12 @@ pub fn execute(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
         let kind = library::Kind::of(is_inline);
         let library = library::locate(kind, arguments.library.as_deref())?;
         let list = preload_list(loaded.first.as_deref(), Some(&library))?;
-        command.env("LD_PRELOAD", list);
+        command
+            .env("LD_PRELOAD", list)
+            .env(LIBRARY_VARIABLE, library);
     } else {
-        command.env("LD_PRELOAD", preload_list(None, None)?);
+        let list = preload_list(None, None)?;
+        command.env("LD_PRELOAD", list).env(LIBRARY_VARIABLE, "");
     }
     command.env(POLICY_VARIABLE, arguments.policy.name());
     if let Ok(own) = env::current_exe() {

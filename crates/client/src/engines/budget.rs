@@ -112,7 +112,9 @@ pub fn poll() -> Budget {
 }
 
 fn given_spin_us() -> Option<u64> {
-    std::env::var(hostif::SPIN_VARIABLE).ok()?.parse().ok()
+    hostif::environment::text(hostif::SPIN_VARIABLE)?
+        .parse()
+        .ok()
 }
 
 /// Processors that this process may use.

@@ -44,7 +44,7 @@ impl Placement {
     /// What the environment asks for: priority where it says nothing that is known.
     #[must_use]
     pub fn wanted() -> Placement {
-        let name = std::env::var(PLACEMENT_VARIABLE).unwrap_or_default();
+        let name = hostif::environment::text(PLACEMENT_VARIABLE).unwrap_or_default();
         Placement::parse(&name).unwrap_or_default()
     }
 

@@ -296,10 +296,7 @@ impl Programs {
 
     /// A command has closed what it had to: who waits for that hears of it when the descriptors are closed as well.
     pub fn closed(&mut self, slot: usize, token: u32) {
-        let Some(session) = self.get(slot) else {
-            return;
-        };
-        if token == 0 || session.user.is_direct() || !self.put_closing(slot, token) {
+        if token == 0 || !self.put_closing(slot, token) {
             return self.done(slot, token, Ok(0));
         }
         self.await_closing(slot, token, CLOSING_ROUNDS);

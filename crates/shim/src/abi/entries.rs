@@ -13,6 +13,7 @@ pub use sys::replace;
 
 use crate::abi::exports;
 use crate::calls::messages::sys as messages;
+use crate::process::exec::sys as exec;
 
 /// Bytes of a jump to an address that is near.
 const JUMP_BYTES: usize = 5;
@@ -51,7 +52,8 @@ fn displaced(code: &[u8]) -> Option<Displaced> {
             // xor %eax, %eax; syscall; cmp $…, %rax
             [0x31, 0xc0, ..] | [0x0f, 0x05, ..] => (2, None),
             [0x48, 0x3d, _, _, _, _, ..] => (6, None),
-            // push; sub $…, %rsp; mov %rdx, …(%rsp)
+            // push $…; push; sub $…, %rsp; mov %rdx, …(%rsp)
+            [0x6a, _, ..] => (2, None),
             [0x50..=0x57, ..] => (1, None),
             [0x41, 0x50..=0x57, ..] => (2, None),
             [0x48, 0x83, 0xec, _, ..] => (4, None),
@@ -97,6 +99,7 @@ fn target_of(name: &CStr) -> usize {
         b"__close_nocancel" => sys::close_nocancel as *const () as usize,
         b"dup2" => sys::dup2 as *const () as usize,
         b"dup3" => sys::dup3 as *const () as usize,
+        b"posix_spawn" => exec::posix_spawn as *const () as usize,
         b"listen" => exports::listen as *const () as usize,
         b"accept" => exports::accept as *const () as usize,
         b"accept4" => exports::accept4 as *const () as usize,

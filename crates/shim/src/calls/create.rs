@@ -106,7 +106,8 @@ fn engines() -> Result<(Engines, Option<String>), String> {
         (engines, missing) = look();
         starts += 1;
     }
-    let uses_loopback = std::env::var(LOOPBACK_VARIABLE).is_ok_and(|text| text == "1");
+    let uses_loopback =
+        hostif::environment::text(LOOPBACK_VARIABLE).is_some_and(|text| text == "1");
     Ok((engines.with_loopback(uses_loopback), missing))
 }
 

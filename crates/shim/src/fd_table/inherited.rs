@@ -18,6 +18,7 @@ use client::engines;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
+use crate::calls::listen::listen;
 use crate::calls::options;
 use crate::calls::sigio;
 use crate::fd_table::descriptors;
@@ -26,7 +27,7 @@ use crate::fd_table::unknown;
 use crate::inline;
 use crate::policy::policy;
 use crate::report;
-use crate::socket::Socket;
+use crate::socket::{Owner, Socket};
 use crate::{calls::create, sys};
 use switch::attached;
 use switch::backing;
@@ -96,7 +97,6 @@ fn ask_for(fd: RawFd) {
 
 fn ask_for_all() {
     let may_ask = policy().may_accelerate()
-        && !inline::is_wanted()
         && create::attach(client::SocketKinds::STREAM).is_ok_and(|follow| follow);
     let waiting: Vec<RawFd> = unknown::numbers().collect();
     // Several numbers of one socket are one open file.
@@ -113,7 +113,10 @@ fn ask_for_all() {
             _ => None,
         };
         match file {
-            Some(file) => descriptors::insert(fd, file),
+            Some(file) => {
+                descriptors::insert(fd, file);
+                listen_again(fd);
+            }
             None => descriptors::forget(fd),
         }
         unknown::forget(fd);
@@ -128,7 +131,11 @@ fn file_of(fd: RawFd) -> Option<Arc<File>> {
     let is_stream = sockopt::socket_type(backing) == Ok(SocketType::STREAM);
     match adopt(fd, is_stream) {
         Ok(Found::Begins) => undecided(fd, family),
-        Ok(Found::Nothing) if is_stream && state_of(fd)? == TCP_CLOSE => undecided(fd, family),
+        Ok(Found::Nothing) if is_stream => match state_of(fd)? {
+            TCP_CLOSE => undecided(fd, family),
+            TCP_LISTEN => undecided(fd, family).filter(was_heard_by_an_engine),
+            _ => None,
+        },
         Ok(Found::Stream(stream)) if is_stream => {
             // One that this process sent to itself, or has besides.
             if let Some(file) = descriptors::file_with(&stream) {
@@ -157,6 +164,32 @@ fn state_of(fd: RawFd) -> Option<u8> {
     let mut state = [0];
     let asked = backing::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut state);
     asked.ok().map(|_| state[0])
+}
+
+/// Whether a listener of which no engine knows had one, which has ended: with the program that executed this one, perhaps. The kernel hears
+/// nothing at an address that only an engine has; somebody who has an engine inside listens on every address on it too.
+fn was_heard_by_an_engine(file: &Arc<File>) -> bool {
+    let bound = file.socket().and_then(Socket::bound);
+    bound.is_some_and(|bound| bound.owner == Owner::Engine || inline::is_wanted())
+}
+
+/// Listens on an engine, where the kernel listens for it and no engine does.
+fn listen_again(fd: RawFd) {
+    /// Where `struct tcp_info` of a listener tells the backlog (`tcpi_sacked`, tcp_get_info).
+    const BACKLOG: usize = 28;
+    let mut info = [0; BACKLOG + 4];
+    let file = descriptors::known(fd);
+    let socket = file.as_ref().and_then(|file| file.socket());
+    let is_undecided = socket.is_some_and(|socket| socket.borrow_stream().is_none());
+    if !is_undecided || state_of(fd) != Some(TCP_LISTEN) {
+        return;
+    }
+    let asked = backing::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info);
+    let backlog = asked.ok().and_then(|_| info.last_chunk());
+    let backlog = backlog.map_or(libc::SOMAXCONN, |bytes| i32::from_ne_bytes(*bytes));
+    if let Err(error) = listen(fd, backlog) {
+        report::line(&format!("descriptor {fd} listens on no engine: {error}"));
+    }
 }
 
 /// What an engine has for a descriptor.

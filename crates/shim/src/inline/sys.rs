@@ -30,10 +30,15 @@ pub fn is_wanted() -> bool {
     if known != UNKNOWN {
         return known == 1;
     }
-    // SAFETY: the name ends with a zero byte; the value is looked at at once.
-    let wanted = unsafe {
-        let value = libc::getenv(hostif::INLINE_VARIABLE_NAME.as_ptr());
-        !value.is_null() && *value != 0
+    let wanted = match hostif::environment::kept() {
+        Some(kept) => kept
+            .value(hostif::INLINE_VARIABLE)
+            .is_some_and(|value| !value.is_empty()),
+        // SAFETY: the name ends with a zero byte; the value is looked at at once.
+        None => unsafe {
+            let value = libc::getenv(hostif::INLINE_VARIABLE_NAME.as_ptr());
+            !value.is_null() && *value != 0
+        },
     };
     WANTED.store(u8::from(wanted), Ordering::Relaxed);
     wanted

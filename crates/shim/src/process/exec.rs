@@ -1,28 +1,38 @@
-//! execve(2) and posix_spawn(3) of a program into which this library will not be loaded: it is started by
-//! `shunt run`, which puts it under a supervisor. Everything else is executed as it is; of a program that cannot be served
-//! (a set-user-id one, a 32-bit one) that is said, and where the engine alone is wanted it is refused.
+//! execve(2) and posix_spawn(3). A program into which this library will not be loaded is started by
+//! `shunt run`, which puts it under a supervisor. Any other gets the library, whatever its environment has lost (`environment`); of
+//! a program that cannot be served (a set-user-id one, a 32-bit one) that is said, and where the engine alone is wanted it is refused.
 //!
-//! system(3) and popen(3) start a shell, whose calls are seen.
+//! system(3) and popen(3) start a shell by libc's posix_spawn(3), whose entry leads here.
 
 mod list;
 pub mod sys;
 
 use std::env;
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::io::FdFlags;
 
+use elf::Service;
+use hostif::environment::value;
+use hostif::{BINARY_VARIABLE, LOOPBACK_VARIABLE, POLICY_VARIABLE};
+
+use crate::process::environment::KERNEL_ONLY;
 use crate::{fd_table::descriptors, report};
 
-/// Where `shunt` itself lies; set by `shunt run`.
-const BINARY_VARIABLE: &CStr = c"SHUNT_BINARY";
-const POLICY_VARIABLE: &CStr = c"SHUNT_POLICY";
-const KERNEL_ONLY: &str = "kernel-only";
 const ENGINE_ONLY: &str = "engine-only";
-const LOOPBACK_VARIABLE: &CStr = c"SHUNT_LOOPBACK";
+
+/// How a program is started.
+pub enum Start {
+    /// As it is.
+    AsItIs,
+    /// With the library, which its environment may have lost.
+    Preloaded,
+    /// By `shunt run`.
+    Supervised(Plan),
+}
 
 /// How a program is started instead.
 pub struct Plan {
@@ -32,38 +42,57 @@ pub struct Plan {
     pub arguments: Vec<CString>,
 }
 
-/// The plan for a file; `None`: it is executed as it is. A name without a slash is looked up where `searches`.
-pub fn plan(file: &CStr, searches: bool, name: &CStr) -> Option<Plan> {
-    let binary = sys::variable(BINARY_VARIABLE)?;
-    let policy = sys::variable(POLICY_VARIABLE).unwrap_or_else(|| "auto".into());
-    if policy == KERNEL_ONLY || sys::is_supervised() {
-        return None;
+/// How a file is started; `is_lost`: the environment has not what `shunt run` put into this program's.
+pub fn start_of(path: PathBuf, name: &CStr, is_lost: bool) -> Start {
+    let policy = value(POLICY_VARIABLE).unwrap_or_else(|| "auto".into());
+    let Some(binary) = value(BINARY_VARIABLE).filter(|_| policy != KERNEL_ONLY) else {
+        return Start::AsItIs;
+    };
+    let is_supervised = sys::is_supervised();
+    if is_supervised && !is_lost {
+        return Start::AsItIs;
     }
-    let path = find(OsStr::from_bytes(file.to_bytes()), searches)?;
     if path.as_os_str() == binary {
-        return None;
+        return Start::AsItIs;
     }
     match elf::inspect(&path) {
-        Ok(program) if program.way.supervises() => tell_of_what_is_left(&path),
+        // A file without a name of its own is gone once `shunt` is executed.
+        Ok(program) if program.way.supervises() && path.starts_with("/proc/self/fd") => {
+            report::line(
+                "a program without a file is executed that needs a supervisor. Its sockets are the kernel's",
+            );
+            return Start::AsItIs;
+        }
+        Ok(program) if !is_supervised && program.way.supervises() => {
+            tell_of_what_is_left(&path, "runs under a supervisor");
+        }
+        Ok(program) if !matches!(program.way, Service::Supervise(_)) => return Start::Preloaded,
         // `shunt run` refuses it, with the reason.
-        Err(refusal) if refusal.runs_anyway() && policy == ENGINE_ONLY => {}
-        Err(refusal) if refusal.runs_anyway() => {
+        Err(refusal) if refusal.runs_anyway() && !is_supervised && policy == ENGINE_ONLY => {}
+        Err(refusal) if refusal.runs_anyway() && !is_supervised => {
             report::line(&format!("{refusal}. Its sockets are the kernel's"));
-            return None;
+            tell_of_what_is_left(&path, "runs on the kernel");
+            return Start::AsItIs;
         }
         // A file that nobody can execute gets the kernel's answer.
-        _ => return None,
+        _ => return Start::AsItIs,
     }
+    let plan = supervised(binary, &policy, name, &path);
+    plan.map_or(Start::AsItIs, Start::Supervised)
+}
+
+/// The words for `shunt run`.
+fn supervised(binary: OsString, policy: &OsStr, name: &CStr, path: &Path) -> Option<Plan> {
     let text = |text: &OsStr| CString::new(text.as_bytes()).ok();
     let mut arguments = Vec::with_capacity(9);
     arguments.push(c"shunt".to_owned());
     arguments.push(c"run".to_owned());
     // What it starts has loopback where this program has it.
-    if sys::variable(LOOPBACK_VARIABLE).is_some_and(|text| text == "1") {
+    if value(LOOPBACK_VARIABLE).is_some_and(|text| text == "1") {
         arguments.push(c"--loopback".to_owned());
     }
     arguments.push(c"--policy".to_owned());
-    arguments.push(text(&policy)?);
+    arguments.push(text(policy)?);
     arguments.push(c"--name".to_owned());
     arguments.push(name.to_owned());
     arguments.push(c"--".to_owned());
@@ -74,16 +103,17 @@ pub fn plan(file: &CStr, searches: bool, name: &CStr) -> Option<Plan> {
     })
 }
 
-/// A supervisor serves what its program connects itself: what that inherits of an engine's fails there.
-fn tell_of_what_is_left(path: &Path) {
+/// A supervisor serves what its program connects itself, and the kernel knows of no connection of an engine's: what the program inherits of
+/// those fails there, and a listener hears nobody.
+pub fn tell_of_what_is_left(path: &Path, how: &str) {
     let left: Vec<String> = descriptors::tracked_in(0, RawFd::MAX)
         .filter(|fd| is_served(*fd) && is_inherited(*fd))
         .map(|fd| fd.to_string())
         .collect();
     if !left.is_empty() {
         report::line(&format!(
-            "{} runs under a supervisor, where the sockets that it inherits do not work: descriptors {}. With \
-             `shunt run --supervise only` they do",
+            "{} {how}, where the sockets that it inherits do not work: descriptors {}. With \
+             `shunt run --supervise only` for all of them they do",
             path.display(),
             left.join(", ")
         ));
@@ -102,8 +132,8 @@ fn is_inherited(fd: RawFd) -> bool {
 }
 
 /// Looks a program up as execvp(3) does.
-fn find(file: &OsStr, searches: bool) -> Option<PathBuf> {
-    if !searches || file.as_bytes().contains(&b'/') {
+pub fn found(file: &OsStr) -> Option<PathBuf> {
+    if file.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(file));
     }
     let search = sys::variable(c"PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
@@ -114,20 +144,48 @@ fn find(file: &OsStr, searches: bool) -> Option<PathBuf> {
         .find(|path| path.is_file() && is_executable(path))
 }
 
+/// Looks it up as execveat(2) does. By its own name, where it has one: the descriptor may be closed by the call.
+pub fn from_folder(folder: RawFd, path: &OsStr) -> PathBuf {
+    if folder == libc::AT_FDCWD {
+        return PathBuf::from(path);
+    }
+    let mut whole = PathBuf::from(format!("/proc/self/fd/{folder}"));
+    if !path.is_empty() {
+        whole.push(path);
+    }
+    whole.canonicalize().unwrap_or(whole)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_are_looked_up_only_where_libc_would() {
-        assert!(find(OsStr::new("sh"), true).unwrap().is_absolute());
-        assert_eq!(find(OsStr::new("sh"), false).unwrap(), Path::new("sh"));
-        assert_eq!(find(OsStr::new("./sh"), true).unwrap(), Path::new("./sh"));
-        assert!(find(OsStr::new("no-such-program-anywhere"), true).is_none());
+        assert!(found(OsStr::new("sh")).unwrap().is_absolute());
+        assert_eq!(found(OsStr::new("./sh")).unwrap(), Path::new("./sh"));
+        assert!(found(OsStr::new("no-such-program-anywhere")).is_none());
+    }
+
+    #[test]
+    fn what_is_open_is_known_by_its_own_name() {
+        let folder = std::fs::File::open("/proc").unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&folder);
+        assert_eq!(from_folder(fd, OsStr::new("")), Path::new("/proc"));
+        assert_eq!(
+            from_folder(fd, OsStr::new("version")),
+            Path::new("/proc/version")
+        );
+        assert_eq!(
+            from_folder(fd, OsStr::new("/proc/../dev")),
+            Path::new("/dev")
+        );
+        assert_eq!(from_folder(libc::AT_FDCWD, OsStr::new("a")), Path::new("a"));
     }
 
     #[test]
     fn outside_of_shunt_run_everything_is_executed_as_it_is() {
-        assert!(plan(c"/bin/busybox", false, c"busybox").is_none());
+        let start = start_of(PathBuf::from("/bin/busybox"), c"busybox", true);
+        assert!(matches!(start, Start::AsItIs));
     }
 }

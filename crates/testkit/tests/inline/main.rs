@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
+mod executed;
 mod killed;
 mod succession;
 

@@ -48,6 +48,7 @@ pub fn start(name: &str, log: Option<&Path>) -> anyhow::Result<Started> {
     command
         .args(in_foreground(env::args_os().skip(1)))
         .env_remove("LD_PRELOAD")
+        .env(hostif::LIBRARY_VARIABLE, "")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(file);

@@ -137,6 +137,7 @@ fn start(arguments: &Arguments, tended: &str, flags: &[&str]) -> anyhow::Result<
         .args(["--tend-card", tended])
         .args(flags)
         .env_remove("LD_PRELOAD")
+        .env(hostif::LIBRARY_VARIABLE, "")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         // Ctrl-C is for the engine.

@@ -64,7 +64,7 @@ pub fn engine_name() -> String {
 /// [`ENGINES_MAX`]; the default one where it names none.
 #[must_use]
 pub fn engine_names() -> Vec<String> {
-    let text = std::env::var(ENGINE_VARIABLE).unwrap_or_default();
+    let text = hostif::environment::text(ENGINE_VARIABLE).unwrap_or_default();
     let mut names = Vec::new();
     for name in text.split(ENGINE_SEPARATOR) {
         if !name.is_empty() && names.len() < ENGINES_MAX && names.iter().all(|one| one != name) {
@@ -79,7 +79,7 @@ pub fn engine_names() -> Vec<String> {
 
 /// How often this process wants to be told of news, where the environment says so.
 fn notify_policy() -> Option<Moderation> {
-    Moderation::parse(&std::env::var(NOTIFY_VARIABLE).ok()?)
+    Moderation::parse(&hostif::environment::text(NOTIFY_VARIABLE)?)
 }
 
 /// Opens a control channel to the engine of that name.

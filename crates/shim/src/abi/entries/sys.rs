@@ -47,11 +47,9 @@ pub fn replace() {
 }
 
 fn is_kernel_only() -> bool {
-    // SAFETY: nobody changes the environment before `main`; the result is a C string or null.
-    unsafe {
-        let policy = libc::getenv(c"SHUNT_POLICY".as_ptr());
-        !policy.is_null() && CStr::from_ptr(policy) == c"kernel-only"
-    }
+    let kept = hostif::environment::kept();
+    kept.and_then(|kept| kept.value(hostif::POLICY_VARIABLE))
+        .is_some_and(|policy| policy == "kernel-only")
 }
 
 /// A function of libc that may be replaced.

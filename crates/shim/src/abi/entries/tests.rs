@@ -76,7 +76,13 @@ fn the_starts_of_known_calls_give_way_to_a_jump() {
 
 #[test]
 fn the_starts_of_calls_that_libc_does_not_make_give_way_too() {
-    let starts: [Start; 3] = [
+    let starts: [Start; 4] = [
+        (
+            "posix_spawn of glibc 2.36",
+            b"\x48\x83\xec\x10\x6a\0\xe8\x45\x08\0\0\x48\x83\xc4\x18\xc3",
+            6,
+            None,
+        ),
         (
             "select of glibc 2.36",
             b"\x41\x57\x49\x89\xca\x49\x89\xd7\x41\x56\x41\x55\x41\x54\x55\x53",

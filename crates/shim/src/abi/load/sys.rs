@@ -16,6 +16,7 @@ static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
     process::own_memory();
+    process::environment::at_load();
     inherited::at_load();
     client::find_thread_states();
     entries::replace();

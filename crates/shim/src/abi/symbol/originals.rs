@@ -36,6 +36,7 @@ pub const NAMES: [&CStr; OF_LIBC + 15] = [
     c"__close_nocancel",
     c"dup2",
     c"dup3",
+    c"posix_spawn",
     c"listen",
     c"accept",
     c"accept4",
@@ -54,7 +55,7 @@ pub const NAMES: [&CStr; OF_LIBC + 15] = [
 ];
 
 /// How many functions libc itself calls.
-pub const OF_LIBC: usize = 28;
+pub const OF_LIBC: usize = 29;
 
 /// An entry that leads here, 0 for none, and what it was.
 struct Replaced {

@@ -5,13 +5,16 @@
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::ptr;
 
-use super::{Plan, plan};
+use super::{Plan, Start, found, from_folder, start_of, tell_of_what_is_left};
 use crate::abi::symbol::{Symbol, real};
 use crate::fd_table::inherited;
 use crate::inline::leave;
 use crate::outcome::Failure;
+use crate::process::environment::sys::with_put_back;
+use crate::process::environment::{Seen, is_library_there};
 use crate::process::note_departure;
 use crate::sys::{self, Inside, set_errno};
 use switch::attached;
@@ -36,69 +39,93 @@ pub fn variable(name: &CStr) -> Option<OsString> {
     }
 }
 
-/// Executes the program under a supervisor if it needs one; returns only where that failed. `None`: it needs none.
+/// How a file is named to a call of the exec family.
+#[derive(Clone, Copy)]
+pub enum Named {
+    /// As execve(2).
+    Path(*const c_char),
+    /// As execvp(3): looked up, if it has no slash.
+    Searched(*const c_char),
+    /// As execveat(2): from this folder on, or what the descriptor itself is of.
+    At(c_int, *const c_char),
+}
+
+impl Named {
+    fn path(self) -> *const c_char {
+        let (Named::Path(path) | Named::Searched(path) | Named::At(_, path)) = self;
+        path
+    }
+}
+
+/// Executes the program, under a supervisor if it needs one, and with what its environment has lost; returns only where that failed.
+/// Where nothing is to be done about it, `by_libc` executes it with the environment that it gets.
 ///
 /// # Safety
-/// As execve(2): the name and the strings of both arrays are valid. `environment` may be null: the process's own.
+/// As execve(2): the name and the strings of both arrays are valid, or the environment is null.
 pub unsafe fn execute(
-    file: *const c_char,
-    searches: bool,
+    file: Named,
     arguments: Strings,
     environment: Strings,
-) -> Option<c_int> {
-    // SAFETY: the caller's duty.
+    by_libc: &dyn Fn(Strings) -> c_int,
+) -> c_int {
     if crate::process::is_borrowed_memory() {
         about_to_start();
     }
     // SAFETY: the caller's duty.
-    let plan = unsafe { planned(file, searches, arguments) }?;
-    // SAFETY: as above.
-    let line = unsafe { line(&plan, arguments) };
-    let environment = if environment.is_null() {
-        // SAFETY: libc's array, or null.
-        unsafe { environ }
-    } else {
-        environment
-    };
+    let start = unsafe { start(file, arguments, environment) };
     let left = leave();
-    // SAFETY: the binary's name, the line that ends with null, and the caller's environment.
+    // SAFETY: the caller's duty; the plan's strings live until the call comes back.
     let result = unsafe {
-        libc::syscall(
-            libc::SYS_execve,
-            plan.binary.as_ptr(),
-            line.as_ptr(),
-            environment,
-        )
+        match &start {
+            Start::AsItIs => by_libc(environment),
+            Start::Preloaded => with_put_back(environment, true, by_libc),
+            Start::Supervised(plan) => with_put_back(environment, false, &|environment| {
+                let line = line(plan, arguments);
+                let (file, line) = (plan.binary.as_ptr(), line.as_ptr());
+                let result = libc::syscall(libc::SYS_execve, file, line, environment);
+                c_int::try_from(result).unwrap_or(-1)
+            }),
+        }
     };
     if let Some(left) = left {
         let errno = sys::errno();
         left.call_off();
         set_errno(errno);
     }
-    Some(c_int::try_from(result).unwrap_or(-1))
+    result
 }
 
-unsafe extern "C" {
-    static environ: Strings;
-}
-
-unsafe fn planned(file: *const c_char, searches: bool, arguments: Strings) -> Option<Plan> {
-    if file.is_null() || arguments.is_null() {
-        return None;
+/// How the program is started.
+///
+/// # Safety
+/// As [`execute`].
+unsafe fn start(file: Named, arguments: Strings, environment: Strings) -> Start {
+    if file.path().is_null() || arguments.is_null() || Inside::is_active() {
+        return Start::AsItIs;
     }
     let _inside = Inside::enter();
     // SAFETY: the caller's strings; the first of them may be the null that ends the array.
-    let (file, name) = unsafe {
+    let (path, name, seen) = unsafe {
         let name = *arguments;
-        let file = CStr::from_ptr(file);
+        let path = CStr::from_ptr(file.path());
         let name = if name.is_null() {
-            file
+            path
         } else {
             CStr::from_ptr(name)
         };
-        (file, name)
+        (path, name, Seen::of(environment))
     };
-    plan(file, searches, name)
+    let path = OsStr::from_bytes(path.to_bytes());
+    if seen.is_let_go() || seen.is_lost() && !is_library_there() {
+        tell_of_what_is_left(Path::new(path), "runs without Shunt's library");
+        return Start::AsItIs;
+    }
+    let path = match file {
+        Named::Path(_) => Some(PathBuf::from(path)),
+        Named::Searched(_) => found(path),
+        Named::At(folder, _) => Some(from_folder(folder, path)),
+    };
+    path.map_or(Start::AsItIs, |path| start_of(path, name, seen.is_lost()))
 }
 
 /// The plan's arguments, then the program's own behind its name, then null.
@@ -136,9 +163,36 @@ type Spawn = unsafe extern "C" fn(
     Strings,
 ) -> c_int;
 
+/// Starts the program as [`execute`] executes it; `by_libc` gets the file, its arguments and its environment.
+///
+/// # Safety
+/// As [`execute`].
+unsafe fn spawn(
+    named: Named,
+    arguments: Strings,
+    environment: Strings,
+    by_libc: &dyn Fn(*const c_char, Strings, Strings) -> c_int,
+) -> c_int {
+    about_to_start();
+    let file = named.path();
+    // SAFETY: the caller's duty.
+    unsafe {
+        match &start(named, arguments, environment) {
+            Start::AsItIs => by_libc(file, arguments, environment),
+            Start::Preloaded => with_put_back(environment, true, &|environment| {
+                by_libc(file, arguments, environment)
+            }),
+            Start::Supervised(plan) => with_put_back(environment, false, &|environment| {
+                let line = line(plan, arguments);
+                by_libc(plan.binary.as_ptr(), line.as_ptr(), environment)
+            }),
+        }
+    }
+}
+
 /// Exports posix_spawn(3) and its like that looks a name up.
 macro_rules! spawns {
-    ($(fn $name:ident as $c_name:literal, $searches:literal;)*) => {$(
+    ($(fn $name:ident as $c_name:literal, $named:path;)*) => {$(
         /// As libc's function of this name.
         ///
         /// # Safety
@@ -157,19 +211,13 @@ macro_rules! spawns {
                 set_errno(libc::ENOSYS);
                 return libc::ENOSYS;
             };
-            // SAFETY: libc's function of this name has this signature, and the caller of ours has met its
-            // preconditions; the plan's own strings live through the call, which starts the program.
+            // SAFETY: libc's function of this name has this signature, and the caller of ours has met its preconditions, with
+            // these strings too, which live through the call; the call starts the program.
             unsafe {
                 let function: Spawn = std::mem::transmute(address);
-                about_to_start();
-                match planned(file, $searches, arguments) {
-                    Some(plan) => {
-                        let line = line(&plan, arguments);
-                        let file = plan.binary.as_ptr();
-                        function(pid, file, actions, attributes, line.as_ptr(), environment)
-                    }
-                    None => function(pid, file, actions, attributes, arguments, environment),
-                }
+                spawn($named(file), arguments, environment, &|file, arguments, environment| {
+                    function(pid, file, actions, attributes, arguments, environment)
+                })
             }
         }
     )*};
@@ -196,6 +244,6 @@ pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *
 }
 
 spawns! {
-    fn posix_spawn as c"posix_spawn", false;
-    fn posix_spawnp as c"posix_spawnp", true;
+    fn posix_spawn as c"posix_spawn", Named::Path;
+    fn posix_spawnp as c"posix_spawnp", Named::Searched;
 }

@@ -6,7 +6,8 @@ use std::ffi::{c_char, c_int};
 use crate::abi::symbol::{Symbol, real};
 use crate::inline::leave;
 use crate::outcome::Failure;
-use crate::process::exec::sys::{Strings, execute};
+use crate::process::environment::sys::current;
+use crate::process::exec::sys::{Named, Strings, execute};
 use crate::sys;
 
 /// Ends the process by the kernel's call.
@@ -46,38 +47,80 @@ pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
     end(status)
 }
 
-/// Exports functions of the exec family, which return only where they fail.
+/// Executes a program as the functions of the exec family do, which return only where they fail.
+///
+/// # Safety
+/// As execve(2), with the environment null or valid.
+unsafe fn by_path(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    let by_libc = |environment| real!(execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int);
+    // SAFETY: the caller's duty.
+    unsafe { execute(Named::Path(path), arguments, environment, &by_libc) }
+}
+
+/// As execvpe(3).
+///
+/// # Safety
+/// As [`by_path`].
+unsafe fn by_search(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    let by_libc = |environment| real!(execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int);
+    // SAFETY: the caller's duty.
+    unsafe { execute(Named::Searched(file), arguments, environment, &by_libc) }
+}
+
+/// As execveat(2).
+///
+/// # Safety
+/// As [`by_path`].
+unsafe fn by_folder(
+    folder: c_int,
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's duty; the fifth argument is the last that the call has.
+    unsafe {
+        execute(
+            Named::At(folder, path),
+            arguments,
+            environment,
+            &|environment| {
+                let done = libc::syscall(
+                    libc::SYS_execveat,
+                    folder,
+                    path,
+                    arguments,
+                    environment,
+                    flags,
+                );
+                c_int::try_from(done).unwrap_or(-1)
+            },
+        )
+    }
+}
+
+/// Exports functions of the exec family.
 macro_rules! execs {
-    ($(fn $name:ident($($arg:ident: $type:ty),*) $(by $file:ident, $searches:literal, $arguments:ident, $environment:expr)?;)*) => {$(
+    ($(fn $name:ident($($arg:ident: $type:ty),*) by $by:expr;)*) => {$(
         /// As libc's function of this name.
         ///
         /// # Safety
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
-            $(
-                // SAFETY: the caller has met the preconditions of libc's function, which are the same.
-                let started = unsafe { execute($file, $searches, $arguments, $environment) };
-                if let Some(failed) = started {
-                    return failed;
-                }
-            )?
-            let left = leave();
-            let result = real!($name($($arg: $type),*) -> c_int);
-            if let Some(left) = left {
-                let errno = sys::errno();
-                left.call_off();
-                sys::set_errno(errno);
-            }
-            result
+            // SAFETY: the caller has met the preconditions of libc's function, which are the same.
+            unsafe { $by }
         }
     )*};
 }
 
 execs! {
-    fn execve(path: *const c_char, arguments: Strings, environment: Strings) by path, false, arguments, environment;
-    fn execv(path: *const c_char, arguments: Strings) by path, false, arguments, std::ptr::null();
-    fn execvp(file: *const c_char, arguments: Strings) by file, true, arguments, std::ptr::null();
-    fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) by file, true, arguments, environment;
-    fn fexecve(fd: c_int, arguments: Strings, environment: Strings);
+    fn execve(path: *const c_char, arguments: Strings, environment: Strings) by by_path(path, arguments, environment);
+    fn execv(path: *const c_char, arguments: Strings) by by_path(path, arguments, current());
+    fn execvp(file: *const c_char, arguments: Strings) by by_search(file, arguments, current());
+    fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) by by_search(file, arguments, environment);
+    fn fexecve(fd: c_int, arguments: Strings, environment: Strings)
+        by by_folder(fd, c"".as_ptr(), arguments, environment, libc::AT_EMPTY_PATH);
+    fn execveat(folder: c_int, path: *const c_char, arguments: Strings, environment: Strings, flags: c_int)
+        by by_folder(folder, path, arguments, environment, flags);
 }

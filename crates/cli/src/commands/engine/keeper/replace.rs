@@ -132,6 +132,7 @@ impl Keeper {
             .args(&self.words)
             .arg("--check-state")
             .env_remove("LD_PRELOAD")
+            .env(hostif::LIBRARY_VARIABLE, "")
             .stdin(state)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
