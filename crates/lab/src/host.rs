@@ -1,7 +1,7 @@
 //! One host of a lab: starting programs on it and asking it things.
 
 use std::{
-    ffi::{CString, OsStr},
+    ffi::{CString, OsStr, OsString},
     io,
     net::SocketAddr,
     os::unix::ffi::OsStrExt,
@@ -87,6 +87,17 @@ impl Host {
     /// The same under an ordinary user id: for programs that refuse a mapped root, such as nginx.
     pub fn command_as_user(&self, program: impl AsRef<OsStr>) -> Result<Command, Error> {
         self.prepare(Command::new(program), true, true)
+    }
+
+    /// As both, from a line: the program, and its arguments.
+    ///
+    /// # Panics
+    /// Where the line is empty.
+    pub fn command_line(&self, line: &[OsString], as_user: bool) -> Result<Command, Error> {
+        let (program, arguments) = line.split_first().expect("invariant: a line has a program");
+        let mut command = self.prepare(Command::new(program), as_user, true)?;
+        command.args(arguments);
+        Ok(command)
     }
 
     /// A command that lives on its own, to be executed in place of the caller.

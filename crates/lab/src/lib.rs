@@ -23,9 +23,9 @@ pub use error::Error;
 pub use holder::Lifetime;
 pub use host::{Host, UNPRIVILEGED_UID};
 pub use laboratory::{DownReport, Lab};
-pub use program::{Finished, Program, pause_after, serving};
+pub use program::{Finished, Program, own_binary, pause_after, serving};
 pub use spec::{
-    ADDRESS_VARIABLE, Cable, Cidr, HostSpec, INTERFACE, LabSpec, NIC_VARIABLE,
+    ADDRESS_VARIABLE, Cable, Cidr, FreshAddresses, HostSpec, INTERFACE, LabSpec, NIC_VARIABLE,
     ORDINARY_SEGMENT_BYTES, ParseCidrError,
 };
 pub use sys::user_namespaces_usable;

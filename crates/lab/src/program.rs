@@ -6,6 +6,7 @@
 use std::{
     io::Read,
     os::unix::process::CommandExt,
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
@@ -31,6 +32,13 @@ const PAUSE_PER_LOOK: u32 = 4;
 /// Sleeps after a look at a condition that has taken so long: what is waited for needs the processors, and a look may start a program.
 pub fn pause_after(look: Duration) {
     std::thread::sleep(POLL_INTERVAL.max(look * PAUSE_PER_LOOK));
+}
+
+/// The file of this program, to be started on a host.
+#[must_use]
+pub fn own_binary() -> PathBuf {
+    // Without /proc neither is to be had, and the start says so.
+    std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into())
 }
 
 /// A running program. Dropping it ends it and everything in its process group.
@@ -223,6 +231,22 @@ impl Program {
     pub fn wait_listening(&mut self, port: u16, patience: Duration) -> Result<(), Error> {
         let what = format!("listener on port {port}");
         self.wait_until(&what, patience, |program| listens(program.pid(), port))
+    }
+
+    /// Waits until a Unix socket of an abstract name that ends so is in the program's network namespace, as an engine's control socket is once
+    /// it serves; or until `interrupted` says so.
+    pub fn wait_bound(
+        &mut self,
+        name: &str,
+        patience: Duration,
+        interrupted: impl Fn() -> bool,
+    ) -> Result<(), Error> {
+        self.wait_until("control socket", patience, |program| {
+            // /proc/PID/net/unix shows the process's own network namespace, see unix(7).
+            let sockets = std::fs::read_to_string(format!("/proc/{}/net/unix", program.pid()));
+            let is_bound = |text: String| text.lines().any(|line| line.ends_with(name));
+            interrupted() || sockets.is_ok_and(is_bound)
+        })
     }
 
     /// Sends a signal to the program itself.

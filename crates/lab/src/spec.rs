@@ -3,6 +3,7 @@
 //! Only data and parsing; nothing here calls the system.
 
 use std::{
+    cell::Cell,
     fmt,
     net::{Ipv4Addr, Ipv6Addr},
     str::FromStr,
@@ -139,6 +140,40 @@ impl HostSpec {
             address: cidr(index + 1),
             engine_address: cidr(index + 11),
         }
+    }
+}
+
+/// Addresses for engines inside programs, beyond those of the hosts, one after the other: what a program left behind serves its address for a
+/// while.
+#[derive(Debug)]
+pub struct FreshAddresses(Cell<u8>);
+
+impl FreshAddresses {
+    /// Their last bytes.
+    const LAST: std::ops::RangeInclusive<u8> = 21..=250;
+
+    /// All are to come.
+    pub fn new() -> Self {
+        Self(Cell::new(*Self::LAST.start()))
+    }
+
+    /// One that none of the last 229 calls gave.
+    pub fn next(&self, spec: &HostSpec) -> Ipv4Addr {
+        let last = self.0.get();
+        let is_at_the_end = last == *Self::LAST.end();
+        self.0.set(if is_at_the_end {
+            *Self::LAST.start()
+        } else {
+            last + 1
+        });
+        let [a, b, c, _] = spec.engine_address.address.octets();
+        Ipv4Addr::new(a, b, c, last)
+    }
+}
+
+impl Default for FreshAddresses {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

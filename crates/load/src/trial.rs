@@ -9,15 +9,13 @@ pub mod quiet;
 
 use std::{
     ffi::OsString,
-    fmt, fs,
+    fmt,
     net::SocketAddrV4,
-    path::PathBuf,
-    process::Command,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, ensure};
-use lab::{Host, INTERFACE, Lab, LabSpec, Program};
+use lab::{Host, INTERFACE, Lab, LabSpec, Program, own_binary};
 use observe::{machine_s, processor_s};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -248,13 +246,8 @@ impl Testbed {
         ];
         words.extend(flags.iter().map(OsString::from));
         let mut engine = start_on(self.last(), "shunt engine", host, &words)?;
-        engine.wait_until("control socket", PATIENCE, |engine| {
-            let sockets = fs::read_to_string(format!("/proc/{}/net/unix", engine.pid()));
-            let listed = |text: String| {
-                text.lines()
-                    .any(|line| line.ends_with(hostif::DEFAULT_ENGINE_NAME))
-            };
-            self.interrupt.came() || sockets.is_ok_and(listed)
+        engine.wait_bound(hostif::DEFAULT_ENGINE_NAME, PATIENCE, || {
+            self.interrupt.came()
         })?;
         Ok(engine)
     }
@@ -354,11 +347,7 @@ fn load(end: &str, address: SocketAddrV4) -> Vec<OsString> {
 
 /// Starts a program on one processor: it inherits where this thread may run.
 fn start_on(cpu: usize, name: &str, host: &Host, words: &[OsString]) -> anyhow::Result<Program> {
-    let (program, arguments) = words
-        .split_first()
-        .context("invariant: a line has a program")?;
-    let mut command: Command = host.command(program)?;
-    command.args(arguments);
+    let command = host.command_line(words, false)?;
     let before = sched_getaffinity(None).context("reading this thread's processors")?;
     let mut only = CpuSet::new();
     only.set(cpu);
@@ -366,11 +355,6 @@ fn start_on(cpu: usize, name: &str, host: &Host, words: &[OsString]) -> anyhow::
     let started = Program::start(name, command);
     sched_setaffinity(None, &before).context("moving back")?;
     Ok(started?)
-}
-
-fn own_binary() -> PathBuf {
-    // What runs has a name; without one the start below says what is missing.
-    std::env::current_exe().unwrap_or_else(|_| PathBuf::from("shunt"))
 }
 
 /// Says what is done, on standard error.

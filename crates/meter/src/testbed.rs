@@ -2,9 +2,7 @@
 //! kernel, an engine of its own, or with an engine inside.
 
 use std::{
-    cell::Cell,
     ffi::OsString,
-    fs,
     net::Ipv4Addr,
     path::Path,
     process::ExitStatus,
@@ -16,7 +14,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use hostif::stages::STAGES_VARIABLE;
-use lab::{Host, INTERFACE, Lab, LabSpec, Program};
+use lab::{FreshAddresses, Host, INTERFACE, Lab, LabSpec, Program, own_binary};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
@@ -85,14 +83,11 @@ const START_PATIENCE: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(31 * 86_400);
 /// How often it is looked whether a program has ended.
 const LOOK: Duration = Duration::from_millis(5);
-/// Last bytes of the addresses for engines inside programs; those below are the hosts'. What a program left behind serves
-/// its address for a while, so each one gets another.
-const ADDRESSES: std::ops::RangeInclusive<u8> = 21..=250;
 
 /// Two hosts on a cable. Dropping it removes them.
 pub struct Testbed<'a> {
     lab: Lab,
-    next_address: Cell<u8>,
+    addresses: FreshAddresses,
     stop: &'a AtomicBool,
 }
 
@@ -116,7 +111,7 @@ impl<'a> Testbed<'a> {
         }
         Ok(Self {
             lab,
-            next_address: Cell::new(*ADDRESSES.start()),
+            addresses: FreshAddresses::new(),
             stop,
         })
     }
@@ -161,7 +156,7 @@ impl<'a> Testbed<'a> {
         spin: bool,
     ) -> anyhow::Result<ExitStatus> {
         let echo = self.echo(mode, kind, spin, None)?;
-        let mut command = self.lab.host("b")?.command(own_binary()?)?;
+        let mut command = self.lab.host("b")?.command(own_binary())?;
         command.arg("ping").arg(&echo.address).args(words);
         if kind == Kind::Raw {
             command.args(["--nic", INTERFACE]);
@@ -241,17 +236,7 @@ impl<'a> Testbed<'a> {
         match mode {
             Mode::Kernel | Mode::AfPacket | Mode::AfXdp => host.spec().address.address,
             Mode::Engine => host.spec().engine_address.address,
-            Mode::Inline => {
-                let last = self.next_address.get();
-                let next = if last == *ADDRESSES.end() {
-                    *ADDRESSES.start()
-                } else {
-                    last + 1
-                };
-                self.next_address.set(next);
-                let [a, b, c, _] = host.spec().engine_address.address.octets();
-                Ipv4Addr::new(a, b, c, last)
-            }
+            Mode::Inline => self.addresses.next(host.spec()),
         }
     }
 
@@ -266,14 +251,11 @@ impl<'a> Testbed<'a> {
         }
         let address = host.spec().engine_address.to_string();
         let words = ["engine", IDLE, "--nic", INTERFACE, "--address", &address];
-        let mut line = vec![own_binary()?];
+        let mut line = vec![own_binary().into()];
         line.extend(words.map(OsString::from));
         let mut engine = start(host, "shunt engine", &line, noted_in)?;
-        engine.wait_until("control socket", START_PATIENCE, |engine| {
-            // /proc/PID/net/unix shows the process's own network namespace, see unix(7).
-            let sockets = fs::read_to_string(format!("/proc/{}/net/unix", engine.pid()));
-            let named = |line: &str| line.ends_with(hostif::DEFAULT_ENGINE_NAME);
-            self.stop.load(Ordering::Relaxed) || sockets.is_ok_and(|text| text.lines().any(named))
+        engine.wait_bound(hostif::DEFAULT_ENGINE_NAME, START_PATIENCE, || {
+            self.stop.load(Ordering::Relaxed)
         })?;
         Ok(Some(engine))
     }
@@ -292,7 +274,7 @@ impl<'a> Testbed<'a> {
 
 /// A command line up to the command of this binary; `run_flags` are for `shunt run`.
 pub fn prefix(mode: Mode, run_flags: &str) -> anyhow::Result<Vec<OsString>> {
-    let own = own_binary()?;
+    let own = own_binary().into_os_string();
     let mut line = vec![own.clone()];
     if !matches!(mode, Mode::Engine | Mode::Inline) {
         return Ok(line);
@@ -324,16 +306,7 @@ fn start(
     line: &[OsString],
     noted_in: Option<&Path>,
 ) -> anyhow::Result<Program> {
-    let (program, rest) = line
-        .split_first()
-        .context("invariant: a line names a program")?;
-    let mut command = host.command(program)?;
-    command.args(rest);
+    let mut command = host.command_line(line, false)?;
     command.envs(noted_in.map(|folder| (STAGES_VARIABLE, folder)));
     Ok(Program::start(name, command)?)
-}
-
-fn own_binary() -> anyhow::Result<OsString> {
-    let path = std::env::current_exe().context("finding this binary")?;
-    Ok(path.into_os_string())
 }

@@ -100,7 +100,7 @@ impl Limits {
 }
 
 fn frames_us() -> anyhow::Result<f64> {
-    let own = std::env::current_exe().context("finding this binary")?;
+    let own = lab::own_binary();
     let words = "ping --raw --spin --count 20000 --warm-up 1000 --json";
     let ended = Command::new(own)
         .args(words.split(' '))

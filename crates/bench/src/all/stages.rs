@@ -33,7 +33,7 @@ pub struct Stretch {
 }
 
 pub fn measure(runs: u32, interrupt: &Interrupt) -> anyhow::Result<Stages> {
-    let own = std::env::current_exe().context("finding this binary")?;
+    let own = lab::own_binary();
     let rounds = runs.to_string();
     let words = ["ping", "--stages", "--json", "--rounds", &rounds];
     let ended = Command::new(own)

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use lab::INTERFACE;
+use lab::{INTERFACE, own_binary};
 
 use crate::tools;
 
@@ -107,7 +107,7 @@ pub fn whole_line(placement: Placement, line: &[&str]) -> anyhow::Result<Vec<OsS
         .context("invariant: a line names a program")?;
     let mut whole = prefix(placement)?;
     whole.push(match name {
-        LOAD | SHUNT => own_binary()?,
+        LOAD | SHUNT => own_binary().into(),
         name => tools::find(name)?.into_os_string(),
     });
     whole.extend((name == LOAD).then(|| LOAD.into()));
@@ -127,7 +127,7 @@ fn prefix(placement: Placement) -> anyhow::Result<Vec<OsString>> {
     if placement.stack == Stack::Kernel {
         return Ok(line);
     }
-    line.push(own_binary()?);
+    line.push(own_binary().into());
     line.push("run".into());
     if placement.stack != Stack::Left {
         // No TCP shall be measured that went to the kernel after all.
@@ -152,9 +152,4 @@ fn prefix(placement: Placement) -> anyhow::Result<Vec<OsString>> {
     line.extend(flags.split_ascii_whitespace().map(OsString::from));
     line.push("--".into());
     Ok(line)
-}
-
-pub fn own_binary() -> anyhow::Result<OsString> {
-    let path = std::env::current_exe().context("finding this binary")?;
-    Ok(path.into_os_string())
 }

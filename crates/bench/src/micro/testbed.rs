@@ -4,7 +4,6 @@
 //! (TIME-WAIT, for a minute) serves its address on.
 
 use std::{
-    cell::Cell,
     ffi::OsString,
     fs,
     net::Ipv4Addr,
@@ -12,21 +11,19 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use lab::{Finished, Host, INTERFACE, Lab, LabSpec, Program};
+use lab::{Finished, FreshAddresses, Host, INTERFACE, Lab, LabSpec, Program, own_binary};
 use load::interrupt::Interrupt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::ends::whole_line;
 pub use super::ends::{LOAD, On, Placement, SHUNT, Stack};
-use super::ends::{own_binary, whole_line};
 use crate::{cores, tools};
 
 /// How long a server or an engine may take to be ready.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client may take, whatever it measures.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(30);
-/// Last bytes of the addresses for engines inside programs; below are those of the hosts.
-const FRESH: std::ops::RangeInclusive<u8> = 21..=250;
 
 /// A program that serves. Dropping it ends the program.
 #[derive(Debug)]
@@ -48,7 +45,7 @@ pub struct Testbed {
     pub interrupt: Interrupt,
     begun: Instant,
     pub scale: Scale,
-    next_address: Cell<u8>,
+    addresses: FreshAddresses,
 }
 
 impl Testbed {
@@ -70,7 +67,7 @@ impl Testbed {
             interrupt,
             begun,
             scale,
-            next_address: Cell::new(*FRESH.start()),
+            addresses: FreshAddresses::new(),
         })
     }
 
@@ -107,15 +104,7 @@ impl Testbed {
 
     /// An address that nobody had before.
     pub fn fresh_address(&self, on: On) -> anyhow::Result<Ipv4Addr> {
-        let last = self.next_address.get();
-        let next = if last == *FRESH.end() {
-            *FRESH.start()
-        } else {
-            last + 1
-        };
-        self.next_address.set(next);
-        let [a, b, c, _] = self.host(on)?.spec().engine_address.address.octets();
-        Ok(Ipv4Addr::new(a, b, c, last))
+        Ok(self.addresses.next(self.host(on)?.spec()))
     }
 
     /// Starts the engines that programs on these stacks need, one for each host.
@@ -140,7 +129,7 @@ impl Testbed {
         let named = extra.iter().skip_while(|flag| **flag != "--name").nth(1);
         let name = *named.unwrap_or(&hostif::DEFAULT_ENGINE_NAME);
         let host = self.host(on)?;
-        let mut command = host.command(own_binary()?)?;
+        let mut command = host.command(own_binary())?;
         // Whether processors may idle deeply is decided here, for both sides of a row.
         command.args(["engine", "--allow-deep-idle"]);
         if !extra.contains(&"--nic") {
@@ -155,12 +144,7 @@ impl Testbed {
         }
         command.args(extra);
         let mut engine = Program::start("shunt engine", command)?;
-        engine.wait_until("control socket", START_PATIENCE, |engine| {
-            // /proc/PID/net/unix shows the process's own network namespace, see unix(7).
-            let sockets = fs::read_to_string(format!("/proc/{}/net/unix", engine.pid()));
-            let named = |line: &str| line.ends_with(name);
-            self.interrupt.came() || sockets.is_ok_and(|text| text.lines().any(named))
-        })?;
+        engine.wait_bound(name, START_PATIENCE, || self.interrupt.came())?;
         self.interrupt.check()?;
         Ok(engine)
     }
@@ -262,7 +246,7 @@ impl Testbed {
 
     /// A figure of an engine, as `shunt status --json` has it.
     pub fn status(&self, on: On, engine: &str) -> anyhow::Result<Value> {
-        let mut command = self.host(on)?.command(own_binary()?)?;
+        let mut command = self.host(on)?.command(own_binary())?;
         command.args(["status", "--json", "--engine", engine]);
         let interrupt = self.interrupt.clone();
         let finished = Program::start("shunt status", command)?
@@ -293,16 +277,11 @@ impl Testbed {
         name: &str,
         whole: &[OsString],
     ) -> anyhow::Result<Program> {
-        let (program, rest) = whole
-            .split_first()
-            .context("invariant: the line names a program")?;
         let host = self.host(placement.on)?;
-        let mut command = match placement.as_user {
-            true => host.command_as_user(program)?,
-            false => host.command(program)?,
-        };
-        command.args(rest);
-        Ok(Program::start(name, command)?)
+        Ok(Program::start(
+            name,
+            host.command_line(whole, placement.as_user)?,
+        )?)
     }
 }
 

@@ -1,7 +1,5 @@
 //! `shunt send` and `shunt recv` in their modes, and what the disk does by itself: the denominator of other rates.
 
-use anyhow::Context;
-
 use super::{
     case::{Case, Group, Ran, quiet},
     pair::{Pair, free_port},
@@ -69,7 +67,7 @@ pub fn limits() -> Vec<Case> {
 }
 
 fn transfer(site: &Site, send: &str, receive: &str) -> anyhow::Result<Ran> {
-    let shunt = std::env::current_exe().context("finding this binary")?;
+    let shunt = lab::own_binary();
     let token = mover::Token::random()?.to_string();
     let port = free_port()?;
     let address = format!("127.0.0.1:{port}");

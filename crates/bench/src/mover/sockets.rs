@@ -3,8 +3,6 @@
 
 use std::net::IpAddr;
 
-use anyhow::Context;
-
 use super::{
     case::{Case, Group, Ran, quiet_as},
     pair::{Pair, free_port},
@@ -40,7 +38,7 @@ fn transfer(site: &Site, stack: Stack) -> anyhow::Result<Ran> {
     let scale = Scale { seconds: 0.0 };
     let testbed = Testbed::create(scale, lab::ORDINARY_SEGMENT_BYTES, site.interrupt.clone())?;
     let engines = testbed.engines([(On::A, stack), (On::B, stack)])?;
-    let shunt = std::env::current_exe().context("finding this binary")?;
+    let shunt = lab::own_binary();
     let token = mover::Token::random()?.to_string();
     let command = |on| {
         let mut command = quiet_as(testbed.host(on)?.command(&shunt)?);

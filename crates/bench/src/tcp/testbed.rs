@@ -5,7 +5,6 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     io::{BufRead, BufReader, Write},
     net::SocketAddrV4,
     process::{Child, ChildStdin, Stdio},
@@ -15,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use lab::{Cable, Host, INTERFACE, Lab, LabSpec, Program};
+use lab::{Cable, Host, INTERFACE, Lab, LabSpec, Program, own_binary};
 use load::{
     interrupt::Interrupt,
     transfer::{Order, Outcome},
@@ -111,7 +110,7 @@ impl Testbed {
             for (name, value) in PARAMETERS {
                 host.set_parameter(name, value)?;
             }
-            let mut command = host.command(own_binary()?)?;
+            let mut command = host.command(own_binary())?;
             let address = host.spec().engine_address.to_string();
             command.args(["engine", "--nic", INTERFACE, "--address", &address]);
             command.args(ENGINE_FLAGS);
@@ -119,11 +118,8 @@ impl Testbed {
             self.engines.push(Program::start("shunt engine", command)?);
         }
         for engine in &mut self.engines {
-            engine.wait_until("control socket", START_PATIENCE, |engine| {
-                // /proc/PID/net/unix shows the process's own network namespace, see unix(7).
-                let sockets = fs::read_to_string(format!("/proc/{}/net/unix", engine.pid()));
-                let is_there = |text: String| text.contains(hostif::DEFAULT_ENGINE_NAME);
-                sockets.is_ok_and(is_there)
+            engine.wait_bound(hostif::DEFAULT_ENGINE_NAME, START_PATIENCE, || {
+                self.interrupt.came()
             })?;
         }
         for stack in [Stack::Kernel, Stack::Shunt] {
@@ -254,7 +250,7 @@ impl Drop for Testbed {
 /// This program on a host, under `shunt run` for our stack. The policy makes sure that nothing is
 /// measured that went to the kernel after all.
 fn command(host: &Host, stack: Stack) -> anyhow::Result<std::process::Command> {
-    let own = own_binary()?;
+    let own = own_binary();
     let mut command = host.command(&own)?;
     if stack == Stack::Shunt {
         command
@@ -262,8 +258,4 @@ fn command(host: &Host, stack: Stack) -> anyhow::Result<std::process::Command> {
             .arg(&own);
     }
     Ok(command)
-}
-
-fn own_binary() -> anyhow::Result<std::path::PathBuf> {
-    std::env::current_exe().context("finding this program's own file")
 }

@@ -6,7 +6,11 @@ mod storm;
 use super::harness::{IRS, ISS, Memory};
 use crate::{Config, Connection, Duration, Instant, SeqNumber, Transmit, TransmitLimits};
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use wire::tcp::Flags;
+
+/// [`Pair::byte`] says the same for offsets that are so far apart.
+const PERIOD: u64 = 1 << 16;
 
 /// How the cable between a [`Pair`] misbehaves.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +118,17 @@ impl Pair {
             & 0xff) as u8
     }
 
+    /// So many of them from `offset` on: they repeat after [`PERIOD`], and the table has the longest segment's beyond that.
+    fn bytes(end: usize, offset: u64, len: u32) -> &'static [u8] {
+        static TABLES: [OnceLock<Vec<u8>>; 2] = [OnceLock::new(), OnceLock::new()];
+        let table = TABLES[end].get_or_init(|| {
+            let all = 0..PERIOD + u64::from(u16::MAX);
+            all.map(|offset| Self::byte(end, offset)).collect()
+        });
+        let start = usize::try_from(offset % PERIOD).unwrap();
+        &table[start..start + usize::try_from(len).unwrap()]
+    }
+
     /// The tables of what is in flight are whole.
     pub fn check_flights(&mut self) {
         for (end, memory) in self.ends.iter_mut().zip(&mut self.memories) {
@@ -201,13 +216,11 @@ impl Pair {
             .and_then(|_| self.cable.pop_first())
         {
             let to = 1 - from;
-            let payload: Vec<u8> = (0..u64::from(transmit.len))
-                .map(|i| Self::byte(from, transmit.offset + i))
-                .collect();
+            let payload = Self::bytes(from, transmit.offset, transmit.len);
             let _ = self.ends[to].handle_segment(
                 self.now,
                 &transmit.header,
-                &payload,
+                payload,
                 &mut self.memories[to],
             );
         }

@@ -27,6 +27,10 @@ pub struct Memory {
 impl ReceiveWindow for Memory {
     fn write(&mut self, offset: u64, data: &[u8]) {
         let start = usize::try_from(offset).unwrap();
+        if self.bytes.len() == start {
+            self.bytes.extend_from_slice(data);
+            return;
+        }
         if self.bytes.len() < start + data.len() {
             self.bytes.resize(start + data.len(), 0);
         }

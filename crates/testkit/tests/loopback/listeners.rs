@@ -15,26 +15,34 @@ for _ in range(int(sys.argv[2])):
 print('served')
 ";
 
-/// Connects as soon as it can, as often.
+/// Connects as soon as it can, as often, and says in how many of the connects that were no refusal it or its parent, who may be its supervisor, waited
+/// for a processor as long as a listener that is shown waits before the kernel hears for it: a millisecond (decision 42).
 const TRIES: &str = "
-import socket, sys
-refused = cut = 0
+import glob, os, socket, sys
+def waited_ns():
+    ns = 0
+    for pid in os.getpid(), os.getppid():
+        for name in glob.glob(f'/proc/{pid}/task/*/schedstat'):
+            try:
+                with open(name) as file: ns += int(file.read().split()[1])
+            except OSError: pass
+    return ns
+interrupted = 0
 for _ in range(int(sys.argv[2])):
     while True:
         with socket.socket() as one:
+            before = waited_ns()
             try:
                 one.connect((sys.argv[1], 7300))
+                interrupted += waited_ns() - before >= 1_000_000
                 one.sendall(b'y')
                 if one.recv(2): break
-                cut += 1
-            except ConnectionRefusedError: refused += 1
-            except (ConnectionResetError, BrokenPipeError): cut += 1
-print('connected')
+            except (ConnectionRefusedError, ConnectionResetError, BrokenPipeError): pass
+print(interrupted)
 ";
 
-/// Connects of all that may be interrupted on a busy machine between the look whether somebody is there and the kernel's own: before
-/// listeners were shown four of five went to the kernel.
-const INTERRUPTED_MAX: u64 = 80;
+/// Further connects of all whom the hypervisor may have interrupted, which no process can see.
+const INTERRUPTED_UNSEEN_MAX: u64 = 8;
 
 /// As often a listener is made while somebody tries to connect.
 const ROUNDS: &str = "400";
@@ -60,16 +68,20 @@ fn listeners_leave_nothing_to_the_kernel(test: &str, engine: &[&str], flags: &[&
         return;
     };
     let both = [&["run", "--loopback"], flags, &["--"]].concat();
+    let mut interrupted: u64 = INTERRUPTED_UNSEEN_MAX;
     for address in ["127.0.0.1", "0.0.0.0"] {
         let line = ["python3", "-c", COMES_AND_GOES, address, ROUNDS];
         let server = testbed.start(&both, &line);
         let line = ["python3", "-c", TRIES, "127.0.0.1", ROUNDS];
-        assert_eq!(testbed.ask(&both, &line), "connected\n", "{address}");
+        interrupted += testbed.ask(&both, &line).trim().parse::<u64>().unwrap();
         let served = server.finish(testkit::PATIENCE, || false).unwrap();
         assert_eq!(served.stdout, "served\n", "{}", served.stderr);
     }
     let counters = testkit::kernel_tcp::counters(testbed.a());
-    assert!(counters["PassiveOpens"] <= INTERRUPTED_MAX, "{counters:?}");
+    // Who goes to the kernel looked before the listener was shown, and was interrupted until the kernel heard. Before listeners were shown four of
+    // five went there, and nobody was interrupted.
+    println!("{counters:?}, {interrupted} may have been interrupted");
+    assert!(counters["PassiveOpens"] <= interrupted);
 }
 
 /// What a client's automatic port keeps others from, on its own address and on others; and where a socket may go that has

@@ -120,7 +120,7 @@ pub fn start(lab: &mut Lab, taps: [OwnedFd; 2], settings: Settings) -> anyhow::R
     let socket = socket_of(lab.name())?;
     forget(lab.name())?;
     let [first, second] = taps;
-    let own = std::env::current_exe().context("finding this program's own file")?;
+    let own = lab::own_binary();
     let mut command = Command::new(own);
     command
         .args(["lab", "carry", "--socket"])

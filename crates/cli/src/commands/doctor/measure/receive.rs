@@ -43,7 +43,7 @@ pub fn rate(way: DriverChoice) -> anyhow::Result<f64> {
     let name = format!("doctor-{}-{number}", std::process::id());
     // A new one each time: an engine that was inside a program may stay on its interface for a minute.
     let lab = Lab::temporary(&name, &LabSpec::default()).context("making a veth pair")?;
-    let shunt = std::env::current_exe().context("finding this program")?;
+    let shunt = lab::own_binary();
     let sender = lab.host("b")?;
     let listen = format!("{}:{PORT}", sender.spec().address.address);
     let mut command = sender.command(&shunt)?;
