@@ -11,7 +11,6 @@ pub mod parity;
 pub mod python;
 pub mod rows;
 pub mod steady;
-mod timed;
 mod witness;
 pub mod workspace;
 pub mod world;
@@ -24,7 +23,6 @@ use std::{
 pub use binary::{is_native_built, native_example, native_library, shunt};
 pub use engine_state::EngineState;
 pub use lab::{Cable, Cidr, Finished, Host, HostSpec, Lab, LabSpec, Program, serving};
-pub use timed::timed;
 pub use witness::{Testimony, Witness, port_of};
 
 /// How long a test waits for what should take milliseconds, on a busy machine.

@@ -124,19 +124,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "testkit",
         &[
-            "wire",
-            "tcp",
-            "stack",
-            "nic",
-            "netem",
-            "hostif",
-            "engine",
-            "client",
-            "native",
-            "lab",
+            "wire", "tcp", "stack", "nic", "netem", "hostif", "engine", "client", "native", "lab",
             "mover",
-            "sim",
-            "statistics",
         ],
     ),
 ];
