@@ -1,7 +1,7 @@
 //! Puts the preload libraries into the binary: builds the crates `preload` and `preload_inline` with a cargo of its own and
 //! hands the files' paths to `include_bytes!`, with a hash of each by which its copies are told from those of other versions. See docs/decisions/0002-embedded-preload-library.md.
 //!
-//! `SHUNT_EMBED_LIBRARY=FILE` embeds a finished library instead, and libshunt_inline.so in the same folder, as `scripts/integration` does;
+//! `SHUNT_EMBED_LIBRARY=FILE` embeds a finished library instead, and libshunt_inline.so in the same folder;
 //! `SHUNT_EMBED_LIBRARY=none` embeds nothing, and `shunt run` then looks for both beside the binary.
 
 use std::{

@@ -10,7 +10,7 @@ use std::{
 
 /// Set by `scripts/integration`: the binary that was built with the tests.
 const BUILT: &str = "SHUNT_TEST_BINARY";
-/// Set by it too: the folder with the libraries of the native interface, whose `examples` has its example.
+/// Set by it where it has built them too: the folder with the libraries of the native interface, whose `examples` has its example.
 const BUILT_NATIVE: &str = "SHUNT_TEST_NATIVE";
 
 /// The binary, of the same profile as the test that asks.

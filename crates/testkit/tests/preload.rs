@@ -1,9 +1,7 @@
-//! What the preloaded library costs every program that it is loaded into (its code, and the processor time of a start), and the README's table of
-//! symbols against its dynamic symbol table (elf(5)).
+//! What the preloaded library costs every program that it is loaded into: its code, and the processor time of a start.
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -105,55 +103,4 @@ fn the_preloaded_library_adds_little_to_the_start_of_a_program() {
         .unwrap();
     println!("{us:.0} us of processor time more for a start");
     assert!(us <= START_US_MAX, "{us:.0} us");
-}
-
-/// Function symbols that an ELF64 little-endian library defines for others.
-fn exported(image: &[u8]) -> BTreeSet<String> {
-    let word = |at: usize, len: usize| {
-        let mut bytes = [0; 8];
-        bytes[..len].copy_from_slice(&image[at..at + len]);
-        usize::try_from(u64::from_le_bytes(bytes)).unwrap()
-    };
-    assert_eq!(
-        &image[..6],
-        b"\x7fELF\x02\x01",
-        "a 64-bit little-endian library"
-    );
-    let (sections, size, count) = (word(40, 8), word(58, 2), word(60, 2));
-    let section = |index: usize| sections + index * size;
-    let dynsym = (0..count)
-        .map(section)
-        .find(|at| word(at + 4, 4) == 11)
-        .expect("a .dynsym");
-    let (offset, len, strings) = (
-        word(dynsym + 24, 8),
-        word(dynsym + 32, 8),
-        word(dynsym + 40, 4),
-    );
-    let strings = word(section(strings) + 24, 8);
-    (offset..offset + len)
-        .step_by(24)
-        .filter(|at| word(at + 6, 2) != 0 && image[at + 4] & 0xf == 2)
-        .map(|at| {
-            let name = &image[strings + word(at, 4)..];
-            let end = name.iter().position(|byte| *byte == 0).unwrap();
-            String::from_utf8(name[..end].to_vec()).unwrap()
-        })
-        .collect()
-}
-
-#[test]
-fn the_readme_lists_exactly_the_exported_symbols() {
-    let readme = include_str!("../../shim/README.md");
-    let listed: BTreeSet<String> = readme
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"))
-        .map(|(name, _)| name.to_owned())
-        .filter(|name| !name.starts_with("SHUNT_"))
-        .collect();
-    for options in [&[][..], &["--engine-mode", "inline"]] {
-        let file = library(options);
-        let image = std::fs::read(&file).unwrap();
-        assert_eq!(exported(&image), listed, "{}", file.display());
-    }
 }

@@ -19,14 +19,9 @@ use anyhow::Context;
 use engine::{Config, EcnMode, Engine, FastOpenModes, SynCookies};
 use inspect::control;
 use rustix::fd::{AsFd as _, OwnedFd};
-use tracing_subscriber::{
-    filter::{LevelFilter, Targets},
-    fmt::{
-        format::Writer,
-        time::{FormatTime as _, SystemTime},
-    },
-    layer::SubscriberExt as _,
-    util::SubscriberInitExt as _,
+use tracing_subscriber::fmt::{
+    format::Writer,
+    time::{FormatTime as _, SystemTime},
 };
 
 use super::doctor::measured;
@@ -182,16 +177,14 @@ fn log_to_stderr(format: LogFormat) -> anyhow::Result<()> {
         LogFormat::Json => Some(json_line as output::log::Form),
     };
     output::log::start(form, confine::restrict_writer)?;
-    let chosen = std::env::var("SHUNT_LOG").ok();
-    let chosen = chosen.and_then(|text| text.parse::<Targets>().ok());
-    let chosen = chosen.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
+    let log = tracing_subscriber::EnvFilter::try_from_env("SHUNT_LOG");
     let log = tracing_subscriber::fmt()
-        .with_max_level(LevelFilter::TRACE)
+        .with_env_filter(log.unwrap_or_else(|_| "info".into()))
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_writer(|| output::log::Lines);
     match format {
-        LogFormat::Text => log.finish().with(chosen).init(),
-        LogFormat::Json => log.json().with_ansi(false).finish().with(chosen).init(),
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().with_ansi(false).init(),
     }
     Ok(())
 }
