@@ -144,6 +144,13 @@ pub fn start_in_new_session(command: &mut Command) {
     }
 }
 
+/// What the command starts shall not have the library, which an outer `shunt run` has preloaded here and would put back (docs/decisions/0110).
+pub fn without_library(command: &mut Command) -> &mut Command {
+    command
+        .env_remove("LD_PRELOAD")
+        .env(hostif::LIBRARY_VARIABLE, "")
+}
+
 /// A descriptor that whoever started this process has left for it, of that number.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the call takes a number; of one that is not open it says EBADF.

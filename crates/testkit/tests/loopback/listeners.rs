@@ -44,6 +44,9 @@ print(interrupted)
 /// Further connects of all whom the hypervisor may have interrupted, which no process can see.
 const INTERRUPTED_UNSEEN_MAX: u64 = 8;
 
+/// However often somebody was interrupted: half of what went to the kernel before listeners were shown.
+const KERNEL_MAX: u64 = 320;
+
 /// As often a listener is made while somebody tries to connect.
 const ROUNDS: &str = "400";
 
@@ -81,7 +84,7 @@ fn listeners_leave_nothing_to_the_kernel(test: &str, engine: &[&str], flags: &[&
     // Who goes to the kernel looked before the listener was shown, and was interrupted until the kernel heard. Before listeners were shown four of
     // five went there, and nobody was interrupted.
     println!("{counters:?}, {interrupted} may have been interrupted");
-    assert!(counters["PassiveOpens"] <= interrupted);
+    assert!(counters["PassiveOpens"] <= interrupted.min(KERNEL_MAX));
 }
 
 /// What a client's automatic port keeps others from, on its own address and on others; and where a socket may go that has

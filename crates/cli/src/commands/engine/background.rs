@@ -45,10 +45,8 @@ pub fn start(name: &str, log: Option<&Path>) -> anyhow::Result<Started> {
     let unwritable = || format!("--log {}", log.display());
     let file = fs::File::create(&log).with_context(unwritable)?;
     let mut command = Command::new("/proc/self/exe");
-    command
+    sys::without_library(&mut command)
         .args(in_foreground(env::args_os().skip(1)))
-        .env_remove("LD_PRELOAD")
-        .env(hostif::LIBRARY_VARIABLE, "")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(file);

@@ -131,13 +131,11 @@ pub fn take_for_dpdk(arguments: &Arguments) -> anyhow::Result<String> {
 
 /// Starts the process, and waits until it has done its part.
 fn start(arguments: &Arguments, tended: &str, flags: &[&str]) -> anyhow::Result<()> {
-    let mut process = Command::new("/proc/self/exe")
+    let mut process = sys::without_library(&mut Command::new("/proc/self/exe"))
         .args(["engine", "--nic", &arguments.nic])
         .args(["--cores", &arguments.cores.to_string()])
         .args(["--tend-card", tended])
         .args(flags)
-        .env_remove("LD_PRELOAD")
-        .env(hostif::LIBRARY_VARIABLE, "")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         // Ctrl-C is for the engine.

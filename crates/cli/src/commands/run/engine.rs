@@ -367,8 +367,7 @@ fn start(wanted: &Wanted, because: &str) -> anyhow::Result<String> {
         command.args(["--profile", profile.name()]);
     }
     command.args(wanted.flags());
-    // An outer `shunt run` would preload its library into the engine.
-    command.env_remove("LD_PRELOAD").stdin(Stdio::null());
+    crate::sys::without_library(&mut command).stdin(Stdio::null());
     // Bounded: the command gives its engine a deadline, and ends.
     let output = command.output().context("starting an engine")?;
     // Where another `shunt run` was quicker, ours was refused and that one's answers soon. Asked

@@ -128,11 +128,9 @@ impl Keeper {
     /// Has a build look at the state.
     fn try_build(&self, path: &Path) -> anyhow::Result<()> {
         let state = self.kept.state.try_clone().context("the engine's state")?;
-        let tried = Command::new(path)
+        let tried = sys::without_library(&mut Command::new(path))
             .args(&self.words)
             .arg("--check-state")
-            .env_remove("LD_PRELOAD")
-            .env(hostif::LIBRARY_VARIABLE, "")
             .stdin(state)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
