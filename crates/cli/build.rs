@@ -85,13 +85,15 @@ fn build_libraries() -> Result<PathBuf, Box<dyn Error>> {
         "--quiet",
     ]);
     cargo.arg("--target-dir").arg(&target_directory);
+    // Every process maps one: a tenth less code than with the usual sixteen, in about the same processor time.
+    for profile in ["DEV", "RELEASE"] {
+        cargo.env(format!("CARGO_PROFILE_{profile}_CODEGEN_UNITS"), "1");
+    }
     if release {
         cargo.arg("--release");
         // They are compared at each start of a program; what debuggers want is four fifths of them.
         cargo.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
         cargo.env("CARGO_PROFILE_RELEASE_DEBUG", "none");
-        // Every process maps one: a tenth less code, in less processor time than with the usual sixteen.
-        cargo.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1");
     }
     let mut output = target_directory;
     if target != host {
