@@ -26,6 +26,7 @@ pub mod market;
 mod pace;
 pub mod ping;
 pub mod requests;
+pub mod start;
 mod sys;
 pub mod transfer;
 pub mod trial;
@@ -55,6 +56,7 @@ enum Role {
     Stream(calls::StreamArguments),
     Calls(calls::CallsArguments),
     Create(create::Arguments),
+    Start(start::Arguments),
     Count(datagrams::Count),
     Pour(datagrams::Pour),
     Wake(wake::Arguments),
@@ -79,6 +81,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Role::Stream(arguments) => calls::stream(arguments)?,
         Role::Calls(arguments) => say(&calls::execute(arguments)?)?,
         Role::Create(arguments) => say(&create::execute(arguments)?)?,
+        Role::Start(arguments) => say(&start::execute(arguments)?)?,
         Role::Count(arguments) => arguments.run()?,
         Role::Pour(arguments) => say(&arguments.run()?)?,
         Role::Wake(arguments) => say(&wake::execute(arguments)?)?,

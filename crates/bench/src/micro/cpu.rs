@@ -6,9 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use load::{Latency, calls};
+use anyhow::Context as _;
+use load::{Latency, calls, start};
 
 use super::{
+    ends::whole_line,
     samples::Values,
     setup::{Idle, Plan, Setup},
     testbed::{LOAD, On, Stack, Testbed, cpu_seconds},
@@ -31,6 +33,7 @@ pub fn plan() -> Plan {
         &[
             "calls: the peer, on the kernel of the other host, takes or sends without end; processor time of the program, not of an engine beside it; inline the engine is in it",
             "left to the kernel: the peer is on loopback; with the library the program is on an engine too, which does not carry loopback",
+            "start: median time from fork(2) to exit; what is over plain `true` is the difference of both",
             "an answer: a datagram to a closed port and the refusal, which no program has part in; who asks spins, the median counts",
         ],
     )
@@ -43,6 +46,8 @@ program's CPU per send(2) of 1 KiB, inline             | ns ↓          | send-
 program's CPU per recv(2) of 1 KiB, inline             | ns ↓          | recv-kernel      | recv-inline      | each
 program's CPU per send(2) of 1 KiB, left to the kernel | ns ↓          | send-plain       | send-left        | each
 program's CPU per recv(2) of 1 KiB, left to the kernel | ns ↓          | recv-plain       | recv-left        | each
+`true` started by shunt run, an engine being there     | ms ↓          | start-kernel     | start-engine     | p50
+`true` started by shunt run, to have an engine inside  | ms ↓          | start-kernel     | start-inline     | p50
 idle engine with a program that listens                | % of a core ↓ | -                | idle             | percent
 idle engine answers, idle latency untouched            | µs ↓          | wake-kernel      | wake-engine      | p50
 idle engine answers, idle latency held at 0            | µs ↓          | wake-kernel-held | wake-engine-held | p50
@@ -59,6 +64,9 @@ send-plain       | send(2), loopback                 | send, loopback | kernel
 send-left        | send(2), loopback, library        | send, loopback | left
 recv-plain       | recv(2), loopback                 | recv, loopback | kernel
 recv-left        | recv(2), loopback, library        | recv, loopback | left
+start-kernel     | true                              | start | kernel
+start-engine     | true by shunt run, engine         | start | engine
+start-inline     | true by shunt run, inline         | start | inline
 idle             | an idle engine                    | idle | engine
 wake-kernel      | an idle kernel answers            | wake | kernel
 wake-engine      | an idle engine answers            | wake | engine
@@ -71,6 +79,7 @@ fn measure(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
     match setup.what {
         "idle" => idle(testbed, stack),
         "wake" => wake(testbed, stack),
+        "start" => starts(testbed, stack),
         call => calls(testbed, stack, call),
     }
 }
@@ -130,4 +139,16 @@ fn wake(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
     let line = [LOAD, "wake", "--to", &to];
     let latency: Latency = testbed.ask(testbed.placement(On::B, Stack::Kernel)?, &line)?;
     Ok(vec![("p50", latency.p50_us), ("p99", latency.p99_us)])
+}
+
+/// A program that opens no socket, again and again.
+fn starts(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
+    let _engines = testbed.engines([(On::B, stack)])?;
+    let line = whole_line(testbed.placement(On::B, stack)?, &["true"])?;
+    let words: Option<Vec<&str>> = line.iter().map(|word| word.to_str()).collect();
+    let words = words.context("the path of this binary is not UTF-8")?;
+    let seconds = format!("--seconds={}", testbed.scale.seconds);
+    let line = [&[LOAD, "start", &seconds, "--"], &words[..]].concat();
+    let outcome: start::Outcome = testbed.ask(testbed.placement(On::B, Stack::Kernel)?, &line)?;
+    Ok(vec![("p50", outcome.p50_ms)])
 }
