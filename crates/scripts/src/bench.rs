@@ -4,6 +4,7 @@
 
 mod agent;
 mod sys;
+mod workers;
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -117,6 +118,7 @@ pub struct Bench {
     setting: Setting,
     tools: Tools,
     engine: Option<Program>,
+    workers: workers::Workers,
     /// LD_PRELOAD for the agents on Shunt.
     library: Option<String>,
     /// An agent on the kernel, for sysctls.
@@ -187,6 +189,7 @@ impl Bench {
         Ok(Self {
             setting,
             tools: tools.clone(),
+            workers: workers::Workers::new(engine.as_ref().map(Program::pid)),
             engine,
             library,
             steward,
@@ -234,6 +237,7 @@ impl Bench {
             link,
             port: addresses.port,
             socket: self.socket.as_fd(),
+            workers: &self.workers,
         })
     }
 
@@ -268,6 +272,7 @@ pub struct Run<'b> {
     /// Port of the host's listeners.
     pub port: u16,
     socket: BorrowedFd<'b>,
+    workers: &'b workers::Workers,
 }
 
 impl Run<'_> {
@@ -280,6 +285,11 @@ impl Run<'_> {
     /// The next frame of the host, with its time in ns since the epoch.
     pub fn capture(&self, buffer: &mut [u8]) -> anyhow::Result<Option<(usize, i64)>> {
         sys::receive(self.socket, buffer).context("receiving a frame")
+    }
+
+    /// How long those who work for the host and its peer have waited for a processor, in ns.
+    pub fn waited_ns(&self) -> i64 {
+        self.workers.waited_ns(self.agent.pid())
     }
 
     /// What becomes readable when the host has sent something.

@@ -95,6 +95,8 @@ pub enum Content {
     Tcp(Tcp),
     /// It asks for the Ethernet address of one of ours.
     Asks(Asked),
+    /// It answers the echo request with this number.
+    EchoReply(u16),
     /// Something that no script is about.
     Other,
 }
@@ -156,6 +158,7 @@ fn parse_ipv4(packet: &[u8]) -> Option<Received> {
     let to = Ipv4Addr::new(header[16], header[17], header[18], header[19]);
     let content = match header[9] {
         TCP => Content::Tcp(Tcp::parse(source.into(), to.into(), body)?),
+        ICMPV4 => icmp::echo_reply(body, true).map_or(Content::Other, Content::EchoReply),
         _ => Content::Other,
     };
     Some(Received {
@@ -177,7 +180,12 @@ fn parse_ipv6(packet: &[u8]) -> Option<Received> {
     let (source, to) = (address(8)?, address(24)?);
     let content = match header[6] {
         TCP => Content::Tcp(Tcp::parse(source.into(), to.into(), body)?),
-        ICMPV6 => neighbour::parse_solicitation(source, body).map_or(Content::Other, Content::Asks),
+        ICMPV6 => match icmp::echo_reply(body, false) {
+            Some(number) => Content::EchoReply(number),
+            None => {
+                neighbour::parse_solicitation(source, body).map_or(Content::Other, Content::Asks)
+            }
+        },
         _ => Content::Other,
     };
     Some(Received {

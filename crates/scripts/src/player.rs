@@ -20,7 +20,8 @@ const HEADERS_IP6: u32 = 60;
 /// MTU of a cable unless the script says otherwise.
 pub const USUAL_MTU: u32 = 1_500;
 
-/// A runner that is late by more than this has no business judging others.
+/// A runner that is late by more than this has no business judging others; nor where those who work for the host have waited
+/// longer for a processor.
 const DISTURBED: Duration = Duration::from_millis(10);
 
 /// Why a script failed.
@@ -69,6 +70,15 @@ pub(crate) struct Player<'r, 'b> {
     watched_ns: i64,
     /// How late we were ourselves at worst, ns.
     late_ns: i64,
+    /// Something has happened that the host may still have to take in.
+    is_unsettled: bool,
+    /// The number of the last echo request, and of the last reply.
+    asked: u16,
+    answered: u16,
+    /// How long those who work for the host had waited for a processor when the last event was caused.
+    waited_ns: i64,
+    /// The same when the script began.
+    waited_before_ns: i64,
     trace: Vec<String>,
     buffer: Vec<u8>,
 }
@@ -100,6 +110,7 @@ pub fn play(
         Family::Ip4 => HEADERS_IP4,
         Family::Ip6 => HEADERS_IP6,
     };
+    let waited_ns = run.waited_ns();
     let start_ns = now_ns();
     let mut player = Player {
         run,
@@ -114,6 +125,11 @@ pub fn play(
         last_ns: start_ns,
         watched_ns: start_ns,
         late_ns: 0,
+        is_unsettled: true,
+        asked: 0,
+        answered: 0,
+        waited_ns,
+        waited_before_ns: waited_ns,
         trace: Vec::new(),
         buffer: vec![0; 65_536 + 64],
     };
@@ -167,12 +183,13 @@ impl Player<'_, '_> {
             let line = self.describe(&captured);
             self.note(captured.at_ns, &format!("{line}   <- not spoken of yet"));
         }
+        let waited_ns = self.run.waited_ns() - self.waited_before_ns;
         Failure {
             line: event.line,
             text: event.text.clone(),
             problem,
             trace: std::mem::take(&mut self.trace),
-            is_disturbed: self.late_ns > ns(DISTURBED),
+            is_disturbed: self.late_ns.max(waited_ns) > ns(DISTURBED),
         }
     }
 

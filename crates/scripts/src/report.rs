@@ -82,7 +82,7 @@ impl Counts {
             (self.open, "known to differ (open)"),
             (self.open_but_passed, "open but passed"),
             (self.skipped, "skipped"),
-            (self.retried, "passed only when run again"),
+            (self.retried, "passed after runs that were disturbed"),
         ] {
             if count > 0 {
                 let _ = write!(line, ", {count} {what}");
@@ -99,7 +99,16 @@ impl Outcome {
             Verdict::Passed => ("ok", String::new()),
             Verdict::Failed(failure) => (
                 "FAILED",
-                format!(" line {}: {}", failure.line, failure.problem),
+                format!(
+                    " line {}: {}{}",
+                    failure.line,
+                    failure.problem,
+                    if failure.is_disturbed {
+                        " (disturbed: no processor for a while)"
+                    } else {
+                        ""
+                    }
+                ),
             ),
             Verdict::Open(why, _) => ("open", format!(" {why}")),
             Verdict::OpenButPassed(why) => ("open, but passed", format!(" {why}")),

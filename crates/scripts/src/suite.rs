@@ -18,10 +18,9 @@ use crate::player::{self, Failure, USUAL_MTU};
 use crate::report::{Outcome, Verdict};
 use crate::script::{Family, Reason, Script, Side};
 
-/// How often a script is run again that failed: a busy machine makes things late.
-const TRIES: u32 = 3;
-/// How often at most where the runner itself was late: that says nothing about the host.
-const DISTURBED_TRIES: u32 = 8;
+/// How often at most a script is run that failed where runner or host had no processor for a while: that says nothing about the
+/// host.
+const TRIES: u32 = 8;
 /// How often a worker without work looks for some.
 const IDLE: Duration = Duration::from_millis(20);
 
@@ -38,7 +37,7 @@ pub struct Plan {
     pub slow: Option<bool>,
     /// How many run at once.
     pub workers: usize,
-    /// Run a failed one again.
+    /// Run one again that failed while runner or host waited for a processor.
     pub retry: bool,
 }
 
@@ -140,12 +139,11 @@ pub fn run(
                     };
                     job.tries += 1;
                     let outcome = perform(&job, tools, &benches);
-                    let tries = match &outcome.verdict {
-                        Verdict::Failed(failure) if failure.is_disturbed => DISTURBED_TRIES,
-                        Verdict::Failed(_) => TRIES,
-                        _ => 0,
+                    let is_disturbed = match &outcome.verdict {
+                        Verdict::Failed(failure) => failure.is_disturbed,
+                        _ => false,
                     };
-                    if plan.retry && job.tries < tries {
+                    if plan.retry && is_disturbed && job.tries < TRIES {
                         // At the end of the queue, when the machine is calmer.
                         locked(&jobs).push_back(job);
                         continue;

@@ -1,9 +1,17 @@
 //! What is set up on the host under test before a script runs: its sysctls, and an interface that
 //! neither cuts segments late nor leaves checksums to nobody.
 
-use std::{fs, net::Ipv6Addr, path::Path};
+use std::{
+    fs,
+    net::{Ipv6Addr, UdpSocket},
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use super::{Command, sys};
+
+/// How long an address may take to be usable on a busy machine.
+const USABLE: Duration = Duration::from_secs(10);
 
 fn errno(error: &std::io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
@@ -26,7 +34,8 @@ pub(super) fn perform(command: &Command) -> Result<String, i32> {
         "quiet" => sys::switch_offloads_off(interface),
         "address6" => {
             let address: Option<Ipv6Addr> = command.argument(0).and_then(|text| text.parse().ok());
-            sys::add_address6(interface, address.ok_or(libc::EINVAL)?)
+            let address = address.ok_or(libc::EINVAL)?;
+            sys::add_address6(interface, address).and_then(|()| wait_usable(address))
         }
         "mac" => {
             let mac = sys::mac(interface)?;
@@ -35,6 +44,20 @@ pub(super) fn perform(command: &Command) -> Result<String, i32> {
         _ => Err(libc::EOPNOTSUPP),
     }
     .map(|()| "0".to_owned())
+}
+
+/// Waits until a program can bind an address of this host: the kernel takes it into use some time after it was added.
+fn wait_usable(address: Ipv6Addr) -> Result<(), i32> {
+    let begun = Instant::now();
+    loop {
+        match UdpSocket::bind((address, 0)) {
+            Err(error) if errno(&error) != libc::EADDRNOTAVAIL || begun.elapsed() > USABLE => {
+                return Err(errno(&error));
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            Ok(_) => return Ok(()),
+        }
+    }
 }
 
 /// Writes below /proc/sys/net/ipv4, or with `ipv6.` before the name below net/ipv6, dots for slashes.

@@ -52,6 +52,11 @@ impl Agent {
         })
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What becomes readable when the agent has said something.
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()

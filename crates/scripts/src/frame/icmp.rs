@@ -1,4 +1,4 @@
-//! ICMP errors for IPv4 (RFC 792) and IPv6 (RFC 4443), with a quotation of what they are about.
+//! ICMP for IPv4 (RFC 792) and IPv6 (RFC 4443): errors, with a quotation of what they are about, and echoes.
 
 use super::{ICMPV4, ICMPV6, IpFields, Link, TCP, checksum, ip, pseudo_header, tcp::Tcp, wrap};
 
@@ -63,10 +63,31 @@ pub fn frame(link: &Link, error: Error, about: &Tcp) -> Vec<u8> {
     let mut quote = ip(link.host, link.peer, TCP, fields, &segment);
     quote.truncate(quote.len() - about.payload.len());
     let is_v4 = link.host.is_ipv4();
-    let (kind, code, word) = if is_v4 { error.v4() } else { error.v6() };
+    let head = if is_v4 { error.v4() } else { error.v6() };
+    wrapped(link, head, &quote)
+}
+
+/// The frame of an echo request with this number, which its reply repeats.
+pub fn echo_request(link: &Link, number: u16) -> Vec<u8> {
+    let kind = if link.host.is_ipv4() { 8 } else { 128 };
+    wrapped(link, (kind, 0, number.into()), &[])
+}
+
+/// The number of an echo reply.
+pub(super) fn echo_reply(message: &[u8], is_v4: bool) -> Option<u16> {
+    let &[kind, 0, _, _, 0, 0, high, low, ..] = message else {
+        return None;
+    };
+    let is_reply = kind == if is_v4 { 0 } else { 129 };
+    is_reply.then_some(u16::from_be_bytes([high, low]))
+}
+
+/// A message to the host: type, code and second word, and what follows.
+fn wrapped(link: &Link, (kind, code, word): (u8, u8, u32), rest: &[u8]) -> Vec<u8> {
     let mut message = vec![kind, code, 0, 0];
     message.extend(word.to_be_bytes());
-    message.extend(quote);
+    message.extend(rest);
+    let is_v4 = link.host.is_ipv4();
     let sum = if is_v4 {
         checksum(&[&message])
     } else {

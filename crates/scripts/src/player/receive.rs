@@ -73,6 +73,9 @@ impl Player<'_, '_> {
             Content::Asks(asked) if asked.target == self.run.link.peer => {
                 self.run.inject(&asked.answer(self.run.link.peer_mac))?;
             }
+            Content::EchoReply(number) if received.to == Some(self.run.link.peer) => {
+                self.answered = number;
+            }
             // Others are the affair of earlier scripts, or of the kernel beside an engine.
             Content::Tcp(tcp) if received.to == Some(self.run.link.peer) => {
                 if self.captured.len() >= MAX_CAPTURED {
