@@ -45,7 +45,10 @@ impl Connection {
             let stamps = header.options.timestamps;
             #[cfg(test)]
             let long = (ack % 64 < 2 && self.snd.sent.is_here()).then_some(*self);
-            let calm = self.handle_calm_ack(now, header.window, stamps, ack, pool);
+            let calm = match self.is_syn_alone(ack) {
+                true => self.take_calm_ack(now, header.window, stamps, ack, pool),
+                false => self.handle_calm_ack(now, header.window, stamps, ack, pool),
+            };
             #[cfg(test)]
             if let Some(mut long) = long {
                 let any = long.handle_any_ack(now, header, arrival, ack, pool);
@@ -67,6 +70,7 @@ impl Connection {
     ) -> Events {
         let mut events = Events::empty();
         let before = self.delivery_mark();
+        let is_syn_alone = self.is_syn_alone(ack);
         let window_before = self.snd.window;
         self.update_window(header, arrival, ack);
         let echo = self.echo(header.options.timestamps);
@@ -95,7 +99,9 @@ impl Connection {
         // Last, when all is known about what arrived and what was lost.
         let delivered = u32::try_from(self.delivered_since(&before)).unwrap_or(u32::MAX);
         let ece = self.marked_bytes(header, delivered);
-        self.congestion_on_ack(now, ece, &before, pool);
+        if !is_syn_alone {
+            self.congestion_on_ack(now, ece, &before, pool);
+        }
         events
     }
 
@@ -111,6 +117,21 @@ impl Connection {
         pool: &mut dyn FlightPool,
     ) -> Events {
         let before = self.delivery_mark();
+        let events = self.take_calm_ack(now, window, timestamps, ack, pool);
+        self.congestion_on_calm_ack(now, &before, pool);
+        events
+    }
+
+    /// [`Self::handle_calm_ack`] but for what congestion control makes of it.
+    #[inline(always)]
+    fn take_calm_ack(
+        &mut self,
+        now: Instant,
+        window: u16,
+        timestamps: Option<Timestamps>,
+        ack: u64,
+        pool: &mut dyn FlightPool,
+    ) -> Events {
         let window_before = self.snd.window;
         self.snd.window = u64::from(window) << self.snd.window_shift;
         self.snd.max_window = self.snd.max_window.max(self.snd.window);
@@ -125,8 +146,13 @@ impl Connection {
         if self.snd.window > window_before {
             self.on_window_opened(now);
         }
-        self.congestion_on_calm_ack(now, &before, pool);
         Events::WRITABLE | Events::TRANSMIT
+    }
+
+    /// Whether what an ACK acknowledges is our SYN and nothing else, which congestion control is not told of: it begins with the
+    /// first data.
+    fn is_syn_alone(&self, ack: u64) -> bool {
+        self.snd.una == 0 && ack == 1
     }
 
     /// Whether an ACK that moves SND.UNA tells nothing but that: what is in flight left once, in order.

@@ -136,7 +136,6 @@ impl Connection {
         self.snd.max_window = self.snd.window;
         self.snd.window_seq = 0;
         self.snd.segment_payload = self.snd.mss - if rcv.timestamps { 12 } else { 0 };
-        self.start_congestion(now, false);
     }
 
     /// RFC 9293 §3.10.7.3.
@@ -169,6 +168,7 @@ impl Connection {
         }
         self.note_handshake_mark(mark);
         self.take_syn(now, header);
+        self.start_congestion(now, false);
         if acknowledges_syn {
             self.take_granted_ecn(header);
         }
@@ -215,7 +215,8 @@ impl Connection {
         Events::ESTABLISHED | Events::WRITABLE | Events::TRANSMIT
     }
 
-    fn start_congestion(&mut self, now: Instant, syn_lost: bool) {
+    /// Before the first data may leave.
+    pub(crate) fn start_congestion(&mut self, now: Instant, syn_lost: bool) {
         // RFC 5681 §2: SMSS is bounded by the link too. A peer that names 65,535 would get an initial window of twice
         // that (RFC 6928 §2), in segments that are no larger than others.
         let mss = self

@@ -69,9 +69,10 @@ impl InterfaceAddress {
     fn is_broadcast(&self, other: Ipv4Addr) -> bool {
         // RFC 3021: a /31 has no broadcast address, nor has a /32.
         let host = !mask_v4(self.prefix_len);
-        self.prefix_len < 31
+        // What tells most addresses apart first.
+        [0, host].contains(&(other.to_bits() & host))
+            && self.prefix_len < 31
             && self.contains(other.into())
-            && [0, host].contains(&(other.to_bits() & host))
     }
 }
 

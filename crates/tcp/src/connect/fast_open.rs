@@ -76,6 +76,7 @@ impl Connection {
     /// right. The program may use the connection from now on.
     pub fn open_fast(&mut self, payload: &[u8], window: &mut dyn ReceiveWindow) -> Events {
         self.fast_open = FastOpen::Serving;
+        self.start_congestion(self.timers.last_received, false);
         let offered = self.rcv.advertised_edge - self.rcv.nxt;
         let room = usize::try_from(offered.min(u64::from(self.rcv.capacity))).unwrap_or(usize::MAX);
         let taken = &payload[..payload.len().min(room)];

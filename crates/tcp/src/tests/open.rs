@@ -30,6 +30,18 @@ fn passive_open_answers_syn_and_is_established_by_the_ack() {
 }
 
 #[test]
+fn congestion_control_begins_the_same_on_both_ends_of_a_handshake() {
+    let mut active = Script::connecting(&plain());
+    active.leaves(&["S 0:0"]);
+    active.arrives(seg("S.", 0, 1, b""));
+    let mut passive = Script::accepting(&plain(), &seg("S", 0, 0, b""));
+    passive.leaves(&["S. 0:0 ack 1"]);
+    passive.arrives(seg(".", 1, 1, b""));
+    let begun = |script: &Script| format!("{:?}", script.conn.congestion);
+    assert_eq!(begun(&active), begun(&passive));
+}
+
+#[test]
 fn the_acknowledgement_of_a_syn_ack_may_carry_data() {
     let mut script = Script::accepting(&plain(), &seg("S", 0, 0, b""));
     script.leaves(&["S. 0:0 ack 1"]);
