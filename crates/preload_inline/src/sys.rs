@@ -38,6 +38,10 @@ struct Left {
 }
 
 impl Leaving for Left {
+    fn has_heir(&self) -> bool {
+        true
+    }
+
     fn call_off(self: Box<Self>) {
         tell_guard(false);
         let _ = rustix::io::write(&self.pipe, b"x");
@@ -48,6 +52,10 @@ impl Leaving for Left {
 struct NothingLeft;
 
 impl Leaving for NothingLeft {
+    fn has_heir(&self) -> bool {
+        false
+    }
+
     fn call_off(self: Box<Self>) {
         tell_guard(false);
     }

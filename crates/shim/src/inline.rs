@@ -38,8 +38,11 @@ pub trait Standstill {
     fn abandon(self: Box<Self>);
 }
 
-/// An engine that a forked child waits to go on with.
+/// An engine that ends with its process, or that a forked child waits to go on with.
 pub trait Leaving {
+    /// Whether a child goes on with it.
+    fn has_heir(&self) -> bool;
+
     /// The process goes on after all, and so does its engine: the child ends.
     fn call_off(self: Box<Self>);
 }

@@ -379,14 +379,20 @@ impl Socket {
 
     /// The listener of `stream` has stopped: it may listen again, or connect. Its O_NONBLOCK is the program's again.
     pub fn stop_listening(&self, fd: RawFd, stream: &Stream) -> Result<(), Errno> {
+        self.hide_nonblocking(fd, stream, false)?;
+        self.set(KERNEL_LISTENS, false);
+        self.undecide();
+        Ok(())
+    }
+
+    /// Whether O_NONBLOCK of the backing socket is set whatever the program has set, where the kernel listens on it too.
+    pub fn hide_nonblocking(&self, fd: RawFd, stream: &Stream, on: bool) -> Result<(), Errno> {
         if self.kernel_listens() {
             let backing = sys::borrow(fd)?;
             let mut flags = rustix::fs::fcntl_getfl(backing)?;
-            flags.set(OFlags::NONBLOCK, stream.is_marked(NONBLOCKING));
+            flags.set(OFlags::NONBLOCK, on || stream.is_marked(NONBLOCKING));
             rustix::fs::fcntl_setfl(backing, flags)?;
-            self.set(KERNEL_LISTENS, false);
         }
-        self.undecide();
         Ok(())
     }
 

@@ -277,6 +277,20 @@ pub fn leave_all() {
     }
 }
 
+/// This program's engine ends with it, and what it knows of O_NONBLOCK of its listeners: the kernel's sockets tell the next
+/// program; `on`: not any more, since there is none.
+pub fn hide_nonblocking(on: bool) {
+    for fd in descriptors::tracked_in(0, RawFd::MAX) {
+        let file = descriptors::known(fd);
+        let socket = file.as_ref().and_then(|file| file.socket());
+        let Some((socket, stream)) = socket.and_then(|one| Some((one, one.stream()?))) else {
+            continue;
+        };
+        // A number that is closed meanwhile tells nobody.
+        let _ = socket.hide_nonblocking(fd, &stream, on);
+    }
+}
+
 /// A descriptor has come in a message: nothing older stands behind its number.
 pub fn arrive(fd: RawFd) {
     descriptors::forget(fd);

@@ -13,10 +13,14 @@ if len(sys.argv) == 4:
         listener.accept()[0].close()
         client.close()
     os.set_inheritable(listener.fileno(), True)
+    try:
+        os.execv("/nonexistent", ["x"])
+    except OSError:
+        print(os.get_blocking(listener.fileno()), flush=True)
     words = ["python3", "-c", os.environ["TEXT"], own, place, before, str(listener.fileno())]
     os.execvpe("python3", words, {"PATH": os.environ["PATH"]})
 listener = socket.socket(fileno=int(sys.argv[4]))
-listener.setblocking(True)
+print(os.get_blocking(listener.fileno()), flush=True)
 port = listener.getsockname()[1]
 if os.fork() == 0:
     with socket.create_connection((own, port), 10) as client:
@@ -56,7 +60,7 @@ fn a_listener_that_its_program_keeps_over_exec_hears_again() {
         ];
         let done = run(&lab, last, &command);
         assert_eq!(
-            done.stdout, "question\nanswer\n['PATH']\n",
+            done.stdout, "True\nTrue\nquestion\nanswer\n['PATH']\n",
             "{place}, {before}: {}",
             done.stderr
         );

@@ -74,6 +74,10 @@ pub unsafe fn execute(
     // SAFETY: the caller's duty.
     let start = unsafe { start(file, arguments, environment) };
     let left = leave();
+    let ends_engine = left.as_ref().is_some_and(|left| !left.has_heir());
+    if ends_engine {
+        inherited::hide_nonblocking(false);
+    }
     // SAFETY: the caller's duty; the plan's strings live until the call comes back.
     let result = unsafe {
         match &start {
@@ -87,11 +91,14 @@ pub unsafe fn execute(
             }),
         }
     };
+    let errno = sys::errno();
     if let Some(left) = left {
-        let errno = sys::errno();
         left.call_off();
-        set_errno(errno);
     }
+    if ends_engine {
+        inherited::hide_nonblocking(true);
+    }
+    set_errno(errno);
     result
 }
 
