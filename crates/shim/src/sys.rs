@@ -211,6 +211,27 @@ pub fn fortify_failure() -> ! {
     std::process::abort()
 }
 
+/// As syscall(2), past this library's own function of that name.
+///
+/// # Safety
+/// As the system call's.
+pub unsafe fn call(number: libc::c_long, arguments: [libc::c_long; 6]) -> libc::c_long {
+    // SAFETY: the caller's duty.
+    let result = unsafe { enter(number, arguments) };
+    match libc::c_int::try_from(-result) {
+        Ok(error @ 1..=4_095) => {
+            set_errno(error);
+            -1
+        }
+        _ => result,
+    }
+}
+
+/// A pointer as an argument of [`call`].
+pub fn word<T>(pointer: *const T) -> libc::c_long {
+    libc::c_long::from_ne_bytes(pointer.expose_provenance().to_ne_bytes())
+}
+
 /// Enters the system.
 ///
 /// # Safety

@@ -3,4 +3,4 @@
 
 mod sys;
 
-pub use sys::{end, execv, execve, execvp};
+pub use sys::{end, execv, execve, execveat, execvp};

@@ -3,6 +3,7 @@
 #define PARITY_ROLE
 #include "parity.h"
 #include <spawn.h>
+#include <sys/syscall.h>
 
 extern char **environ;
 
@@ -57,6 +58,9 @@ static void by_execle(void) { execle(program, words[0], words[1], words[2], NULL
 static void by_fexecve(void) { fexecve(open(program, O_RDONLY | O_CLOEXEC), words, nothing); }
 static void by_execveat(void) { execveat(AT_FDCWD, program, words, nothing, 0); }
 
+static void by_number(void) { syscall(SYS_execve, program, words, nothing); }
+static void by_number_at(void) { syscall(SYS_execveat, AT_FDCWD, program, words, nothing, 0); }
+
 static void by_execv(void) {
     clearenv();
     execv(program, words);
@@ -106,7 +110,7 @@ static const struct {
     {"execve", by_execve},   {"null", by_null},         {"own", by_own},       {"many", by_many},     {"execvpe", by_execvpe},
     {"execle", by_execle},   {"fexecve", by_fexecve},   {"execv", by_execv},   {"execvp", by_execvp}, {"execl", by_execl},
     {"execveat", by_execveat}, {"env", by_env},         {"system", by_system}, {"popen", by_popen},   {"spawn", by_spawn},
-    {"spawnp", by_spawnp},
+    {"spawnp", by_spawnp},   {"number", by_number},     {"number at", by_number_at},
 };
 enum { COUNT = sizeof WAYS / sizeof *WAYS };
 

@@ -1,6 +1,6 @@
 //! syscall(2): programs and libraries that make their own wrappers (libuv, for batches of datagrams) reach the switch by
 //! the numbers of the calls that it serves (those that wait for several are in `waits`); every other number, and every other descriptor, goes to the system as it is.
-//! clone(2) without shared memory is a fork here too (vsftpd makes its processes so), and an io_uring is not to be had: libuv
+//! clone(2) without shared memory is a fork here too (vsftpd makes its processes so), execve(2) and execveat(2) are libc's functions of that name, and an io_uring is not to be had: libuv
 //! would change epoll sets through it, and its calls pass every switch. And preadv2(2) with pwritev2(2), which
 //! say that there is no position.
 //!
@@ -25,8 +25,9 @@ use crate::calls::messages::sys::{recvmmsg, recvmsg, sendmmsg, sendmsg};
 use crate::fd_table::descriptors::is_tracked;
 use crate::outcome::{Failure, at_a_cancellation_point};
 use crate::policy::policy;
+use crate::process::exit::{execve, execveat};
 use crate::process::{self, fork};
-use crate::sys::{self, Inside, enter};
+use crate::sys::{self, Inside, call};
 
 use super::waits::waited;
 
@@ -126,8 +127,17 @@ pub unsafe extern "C-unwind" fn syscall(
             return -1;
         }
         // SAFETY: as above.
-        if let Some(result) = unsafe { waited(number, [a, b, c, d, e, f]) } {
-            return result;
+        unsafe {
+            match number {
+                libc::SYS_execve => return execve(pointer(a), pointer(b), pointer(c)).into(),
+                libc::SYS_execveat => {
+                    return execveat(int(a), pointer(b), pointer(c), pointer(d), int(e)).into();
+                }
+                _ => {}
+            }
+            if let Some(result) = waited(number, [a, b, c, d, e, f]) {
+                return result;
+            }
         }
     }
     let forks = number == libc::SYS_clone && is_fork(a, b);
@@ -137,19 +147,13 @@ pub unsafe extern "C-unwind" fn syscall(
         process::note_lending();
     }
     // SAFETY: as above.
-    let result = unsafe { enter(number, [a, b, c, d, e, f]) };
+    let result = unsafe { call(number, [a, b, c, d, e, f]) };
     if forks && result == 0 {
         fork::child();
     } else if forks {
         fork::parent();
     }
-    match c_int::try_from(-result) {
-        Ok(error @ 1..=4_095) => {
-            sys::set_errno(error);
-            -1
-        }
-        _ => result,
-    }
+    result
 }
 
 /// Whether it is a call of io_uring(7). Without one programs use calls that the switch sees, as on a kernel that has none.

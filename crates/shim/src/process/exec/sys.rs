@@ -16,7 +16,7 @@ use crate::outcome::Failure;
 use crate::process::environment::sys::with_put_back;
 use crate::process::environment::{Seen, is_library_there};
 use crate::process::note_departure;
-use crate::sys::{self, Inside, set_errno};
+use crate::sys::{self, Inside, set_errno, word};
 use switch::attached;
 
 /// An array of strings that null ends.
@@ -85,8 +85,9 @@ pub unsafe fn execute(
             Start::Preloaded => with_put_back(environment, true, by_libc),
             Start::Supervised(plan) => with_put_back(environment, false, &|environment| {
                 let line = line(plan, arguments);
-                let (file, line) = (plan.binary.as_ptr(), line.as_ptr());
-                let result = libc::syscall(libc::SYS_execve, file, line, environment);
+                let file = word(plan.binary.as_ptr());
+                let strings = [file, word(line.as_ptr()), word(environment), 0, 0, 0];
+                let result = sys::call(libc::SYS_execve, strings);
                 c_int::try_from(result).unwrap_or(-1)
             }),
         }

@@ -8,7 +8,7 @@ use crate::inline::leave;
 use crate::outcome::Failure;
 use crate::process::environment::sys::current;
 use crate::process::exec::sys::{Named, Strings, execute};
-use crate::sys;
+use crate::sys::{self, word};
 
 /// Ends the process by the kernel's call.
 pub fn end(status: c_int) -> ! {
@@ -85,14 +85,10 @@ unsafe fn by_folder(
             arguments,
             environment,
             &|environment| {
-                let done = libc::syscall(
-                    libc::SYS_execveat,
-                    folder,
-                    path,
-                    arguments,
-                    environment,
-                    flags,
-                );
+                let (arguments, environment) = (word(arguments), word(environment));
+                let (folder, flags) = (folder.into(), flags.into());
+                let whole = [folder, word(path), arguments, environment, flags, 0];
+                let done = sys::call(libc::SYS_execveat, whole);
                 c_int::try_from(done).unwrap_or(-1)
             },
         )
