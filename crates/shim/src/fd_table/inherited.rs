@@ -149,9 +149,18 @@ fn file_of(fd: RawFd) -> Option<Arc<File>> {
         }
         Ok(_) => None,
         Err(error) => {
-            report::line(&format!("descriptor {fd} cannot be used here: {error}"));
+            report::line(&refusal(fd, error));
             None
         }
+    }
+}
+
+fn refusal(fd: RawFd, error: Errno) -> String {
+    match error {
+        Errno::ACCESS => format!(
+            "descriptor {fd} cannot be used here: another user has its socket. `shunt run --supervise only` serves such programs"
+        ),
+        _ => format!("descriptor {fd} cannot be used here: {error}"),
     }
 }
 
