@@ -15,7 +15,7 @@ use client::inline_engine::SignalDeferral;
 use engine::Kept;
 use rustix::pipe::{PipeFlags, pipe_with};
 use shim::Inside;
-use shim::inline::{EmbeddedEngine, Leaving, leaving};
+use shim::inline::{EmbeddedEngine, Leaving, forget_program, leaving};
 use shim::process::exit::end;
 
 use crate::engine::{Embedded, running, tell_guard};
@@ -103,6 +103,7 @@ fn carry_on(kept: Kept<'static>, rx: OwnedFd) -> ! {
     let _ = rustix::process::chdir("/");
     let _ = rustix::thread::set_name(c"shunt-inline");
     close_others(rx.as_raw_fd());
+    forget_program();
     // SAFETY: both sets are valid; the handlers of the program are not to run here, but the process can be
     // told to end.
     unsafe {
