@@ -35,6 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 struct Left {
     _kept: Kept<'static>,
     pipe: OwnedFd,
+    /// The child's end: a write to one that was killed would be a SIGPIPE to the program.
+    _rx: OwnedFd,
 }
 
 impl Leaving for Left {
@@ -70,7 +72,7 @@ pub fn leave() -> Option<Box<dyn Leaving>> {
         // SAFETY: the child goes on in this function and never returns to the program.
         let child = unsafe { libc::fork() };
         if child != 0 {
-            return (child, kept);
+            return (child, kept, rx);
         }
         // SAFETY: as above; the process in between ends at once, so that init adopts the other.
         if unsafe { libc::fork() } == 0 {
@@ -79,7 +81,7 @@ pub fn leave() -> Option<Box<dyn Leaving>> {
         end(0)
     };
     // The handlers of the program are not to run in the child.
-    let (child, kept) = leaving(|| client::inline_engine::with_signals_blocked(fork));
+    let (child, kept, rx) = leaving(|| client::inline_engine::with_signals_blocked(fork));
     if child > 0 {
         // SAFETY: no status is asked for.
         while unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } < 0 && is_interrupted() {}
@@ -87,7 +89,11 @@ pub fn leave() -> Option<Box<dyn Leaving>> {
     drop(quiet);
     if child > 0 {
         tell_guard(true);
-        Some(Box::new(Left { _kept: kept, pipe }))
+        Some(Box::new(Left {
+            _kept: kept,
+            pipe,
+            _rx: rx,
+        }))
     } else {
         None
     }
