@@ -15,6 +15,9 @@ const INSTRUCTION: usize = 8;
 const FILTER: usize = 16;
 const INSTRUCTIONS_AT: usize = 8;
 
+/// The options whose value is a descriptor.
+const BY_NUMBER: [i32; 2] = [libc::SO_ATTACH_BPF, libc::SO_ATTACH_REUSEPORT_EBPF];
+
 /// A value, and what it names for as long as it is used.
 pub struct Given {
     value: Vec<u8>,
@@ -33,10 +36,15 @@ impl Given {
         if !names_what_is_the_programs(level, name) {
             return Ok(given);
         }
-        if let Ok(number) = <[u8; 4]>::try_from(given.value.as_slice()) {
-            given.take_program(caller, RawFd::from_ne_bytes(number))?;
-        } else if given.value.len() == FILTER {
-            given.take_instructions(caller)?;
+        let number = <[u8; 4]>::try_from(given.value.as_slice());
+        match number {
+            Ok(number) if BY_NUMBER.contains(&name) => {
+                given.take_program(caller, RawFd::from_ne_bytes(number))?;
+            }
+            _ if !BY_NUMBER.contains(&name) && given.value.len() == FILTER => {
+                given.take_instructions(caller)?;
+            }
+            _ => {}
         }
         Ok(given)
     }
@@ -109,7 +117,9 @@ mod tests {
         for refused in [filter(0, at), filter(1, 0), filter(u16::MAX, at)] {
             assert_eq!(set(ATTACH, refused), Err(Errno::INVAL));
         }
-        assert_eq!(set(ATTACH, vec![0; 12]), Err(Errno::INVAL));
+        for len in [4, 12] {
+            assert_eq!(set(ATTACH, vec![0xff; len]), Err(Errno::INVAL));
+        }
     }
 
     #[test]
