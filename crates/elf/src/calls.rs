@@ -59,12 +59,12 @@ pub fn find(file: &mut (impl Read + Seek), code: &[(u64, u64)]) -> io::Result<Ow
     if cfg!(not(target_arch = "x86_64")) {
         return Ok(found);
     }
-    each_piece(file, code, |piece| {
+    each_piece(file, code, &mut |piece| {
         found.add(piece);
         found.is_all()
     })?;
     if found.enters_by_function && !found.readiness {
-        each_piece(file, code, |piece| {
+        each_piece(file, code, &mut |piece| {
             let mut numbers = piece.windows(6).filter_map(number_handed_on);
             found.readiness = numbers.any(|number| HANDED_ON.contains(&number));
             found.readiness
@@ -77,7 +77,7 @@ pub fn find(file: &mut (impl Read + Seek), code: &[(u64, u64)]) -> io::Result<Ow
 fn each_piece(
     file: &mut (impl Read + Seek),
     code: &[(u64, u64)],
-    mut look: impl FnMut(&[u8]) -> bool,
+    look: &mut dyn FnMut(&[u8]) -> bool,
 ) -> io::Result<()> {
     let mut budget = LOOK_MAX_BYTES;
     let mut buffer = vec![0; BETWEEN_MAX_BYTES + CHUNK_BYTES];

@@ -156,12 +156,11 @@ fn file_of(fd: RawFd) -> Option<Arc<File>> {
 }
 
 fn refusal(fd: RawFd, error: Errno) -> String {
-    match error {
-        Errno::ACCESS => format!(
-            "descriptor {fd} cannot be used here: another user has its socket. `shunt run --supervise only` serves such programs"
-        ),
-        _ => format!("descriptor {fd} cannot be used here: {error}"),
-    }
+    let hint = match error {
+        Errno::ACCESS => ", another user has its socket: try `shunt run --supervise only`",
+        _ => "",
+    };
+    format!("descriptor {fd} cannot be used here: {error}{hint}")
 }
 
 /// linux/tcp_states.h.
