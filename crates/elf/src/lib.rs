@@ -17,6 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use calls::OwnCalls;
 pub use image::{Image, Linkage};
 pub use symbols::Symbols;
 use window::Window;
@@ -106,7 +107,8 @@ pub enum Service {
 }
 
 impl Service {
-    /// Whether the library belongs into its environment. A static program ignores it and hands it on.
+    /// Whether the library belongs into its environment. A static program ignores it and hands it on, and in one that asks
+    /// the kernel itself for readiness it does the same by itself.
     #[must_use]
     pub fn preloads(self) -> bool {
         !matches!(self, Service::Supervise(MUSL))
@@ -127,6 +129,7 @@ const SANITIZER: &str = "libasan.so";
 const RING_LIBRARY: &str =
     "it is linked with liburing, whose system calls no preloaded library sees";
 const OWN_CALLS: &str = "it has socket calls of its own beside libc's";
+const OWN_READINESS: &str = "it asks the kernel itself which sockets are ready, which knows nothing of those that a preloaded library serves";
 
 /// A program file, seen through its `#!` lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,14 +158,17 @@ pub fn inspect(program: &Path) -> Result<Program, Refusal> {
 }
 
 fn way_of(file: PathBuf) -> Result<Program, Refusal> {
-    let read = || -> io::Result<(Image, bool)> {
+    let read = || -> io::Result<(Image, OwnCalls)> {
         let mut opened = Window::new(File::open(&file)?);
         let image = image::read(&mut opened)?;
         let looks_for_calls = matches!(image.linkage, Linkage::Dynamic(_)) && !image.is_go;
-        let own_calls = looks_for_calls && calls::are_in(&mut opened, &image.code)?;
-        Ok((image, own_calls))
+        let own = match looks_for_calls {
+            true => calls::find(&mut opened, &image.code)?,
+            false => OwnCalls::default(),
+        };
+        Ok((image, own))
     };
-    let (image, own_calls) = match read() {
+    let (image, own) = match read() {
         Ok(read) => read,
         Err(error) => return Err(Refusal::Unreadable { file, error }),
     };
@@ -174,8 +180,9 @@ fn way_of(file: PathBuf) -> Result<Program, Refusal> {
         Linkage::Static => Service::Supervise(STATIC),
         Linkage::Dynamic(loader) if loader.contains("ld-musl") => Service::Supervise(MUSL),
         Linkage::Dynamic(_) if image.is_go => Service::Both(GO),
+        Linkage::Dynamic(_) if own.readiness => Service::Supervise(OWN_READINESS),
         Linkage::Dynamic(_) if has_ring_library => Service::Both(RING_LIBRARY),
-        Linkage::Dynamic(_) if own_calls => Service::Both(OWN_CALLS),
+        Linkage::Dynamic(_) if own.sockets => Service::Both(OWN_CALLS),
         Linkage::Dynamic(_) => Service::Preload,
     };
     Ok(Program { file, way, first })
@@ -264,6 +271,7 @@ mod tests {
     #[test]
     fn only_a_library_for_another_libc_is_left_out_of_the_environment() {
         assert!(Service::Supervise(STATIC).preloads() && Service::Supervise(STATIC).supervises());
+        assert!(Service::Supervise(OWN_READINESS).preloads());
         assert!(!Service::Supervise(MUSL).preloads());
         assert!(Service::Both(GO).preloads() && Service::Both(GO).supervises());
         assert!(Service::Preload.preloads() && !Service::Preload.supervises());

@@ -52,6 +52,10 @@ pub fn running() -> Option<&'static Inline> {
     (OWNER.load(Ordering::Acquire) == own_pid()).then_some(&running.engine)
 }
 
+/// For a thread that starts the engine, whose parts are put together on its stack: the thread that makes the program's first socket may
+/// have little (`ulimit -s 128`).
+const START_STACK_BYTES: usize = 2 << 20;
+
 /// Tells the guard whether a child goes on with the engine when this process has ended.
 pub fn tell_guard(has_heir: bool) {
     if let Some(guard) = ENGINE.get().and_then(|running| running.guard.as_ref()) {
@@ -301,7 +305,21 @@ pub struct Embedded;
 
 impl EmbeddedEngine for Embedded {
     fn start(&self, settings: &str) -> Result<(), String> {
-        start(settings)
+        let work = || {
+            let _inside = Inside::enter();
+            start(settings)
+        };
+        std::thread::scope(|scope| {
+            let starter = client::inline_engine::with_signals_blocked(|| {
+                std::thread::Builder::new()
+                    .stack_size(START_STACK_BYTES)
+                    .spawn_scoped(scope, work)
+            });
+            let starter = starter.map_err(|error| format!("cannot start a thread: {error}"))?;
+            starter
+                .join()
+                .unwrap_or_else(|_| Err("it panicked".to_owned()))
+        })
     }
 
     fn fork_prepare(&self) -> Option<Box<dyn Standstill>> {

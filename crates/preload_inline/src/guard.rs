@@ -15,8 +15,12 @@ use crate::engine::CONNECTIONS;
 use crate::settings::Settings;
 use crate::sys;
 
-/// The guard's other end.
-pub struct Guard(OwnedFd);
+/// The other end of the guard's pipe.
+pub struct Guard {
+    tx: OwnedFd,
+    /// The guard's own end, which is never read here: a write to a guard that has ended would be a SIGPIPE to the program.
+    rx: OwnedFd,
+}
 
 impl Guard {
     /// Whether `shunt run` has named the program that it is.
@@ -39,23 +43,26 @@ impl Guard {
         let [device, ring] = sockets.each_ref().map(|one| one.as_ref().unwrap_or(&rx));
         let fds = [&state, &program, &rx, device, ring].map(|fd| fd.as_raw_fd());
         sys::start_apart(&binary, &arguments(settings)?, fds).ok()?;
-        Some(Self(client::relocate(tx)))
+        let [tx, rx] = [tx, rx].map(client::relocate);
+        Some(Self { tx, rx })
     }
 
     /// A child goes on with the engine when this process has ended, or not after all.
     pub fn tell(&self, has_heir: bool) {
-        // It may be gone.
-        let _ = rustix::io::write(&self.0, if has_heir { b"x" } else { b"o" });
+        // It may be gone, and the pipe full.
+        let _ = rustix::io::write(&self.tx, if has_heir { b"x" } else { b"o" });
     }
 
     /// The engine has gone on with the socket that has a ring.
     pub fn release_first_socket(&self) {
-        let _ = rustix::io::write(&self.0, b"r");
+        let _ = rustix::io::write(&self.tx, b"r");
     }
 
     /// In a forked child: the engine, and so the guard, is the parent's.
     pub fn forget(&self) {
-        client::close_relocated(self.0.as_raw_fd());
+        for end in [&self.tx, &self.rx] {
+            client::close_relocated(end.as_raw_fd());
+        }
     }
 }
 

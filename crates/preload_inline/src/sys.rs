@@ -15,7 +15,7 @@ use client::inline_engine::SignalDeferral;
 use engine::Kept;
 use rustix::pipe::{PipeFlags, pipe_with};
 use shim::Inside;
-use shim::inline::{EmbeddedEngine, Leaving, leaving};
+use shim::inline::{EmbeddedEngine, Leaving, forget_program, leaving};
 use shim::process::exit::end;
 
 use crate::engine::{Embedded, running, tell_guard};
@@ -35,6 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 struct Left {
     _kept: Kept<'static>,
     pipe: OwnedFd,
+    /// The child's end: a write to one that was killed would be a SIGPIPE to the program.
+    _rx: OwnedFd,
 }
 
 impl Leaving for Left {
@@ -78,7 +80,7 @@ pub fn leave() -> Option<Box<dyn Leaving>> {
         // SAFETY: the child goes on in this function and never returns to the program.
         let child = unsafe { libc::fork() };
         if child != 0 {
-            return (child, kept);
+            return (child, kept, rx);
         }
         // SAFETY: as above; the process in between ends at once, so that init adopts the other.
         if unsafe { libc::fork() } == 0 {
@@ -87,7 +89,7 @@ pub fn leave() -> Option<Box<dyn Leaving>> {
         end(0)
     };
     // The handlers of the program are not to run in the child.
-    let (child, kept) = leaving(|| client::inline_engine::with_signals_blocked(fork));
+    let (child, kept, rx) = leaving(|| client::inline_engine::with_signals_blocked(fork));
     if child > 0 {
         // SAFETY: no status is asked for.
         while unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } < 0 && is_interrupted() {}
@@ -95,7 +97,11 @@ pub fn leave() -> Option<Box<dyn Leaving>> {
     drop(quiet);
     if child > 0 {
         tell_guard(true);
-        Some(Box::new(Left { _kept: kept, pipe }))
+        Some(Box::new(Left {
+            _kept: kept,
+            pipe,
+            _rx: rx,
+        }))
     } else {
         None
     }
@@ -111,6 +117,7 @@ fn carry_on(kept: Kept<'static>, rx: OwnedFd) -> ! {
     let _ = rustix::process::chdir("/");
     let _ = rustix::thread::set_name(c"shunt-inline");
     close_others(rx.as_raw_fd());
+    forget_program();
     // SAFETY: both sets are valid; the handlers of the program are not to run here, but the process can be
     // told to end.
     unsafe {

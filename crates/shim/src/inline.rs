@@ -11,6 +11,8 @@ mod sys;
 
 pub use sys::{is_leaving, is_wanted, leaving};
 
+use crate::fd_table::descriptors;
+
 /// The engine that a preloaded library has besides the switch.
 pub trait EmbeddedEngine: Sync {
     /// Starts it as `settings` (the value of `SHUNT_INLINE`) say, unless an engine answers at its name: then that one serves
@@ -72,6 +74,12 @@ pub fn fork_child(standstill: Option<Box<dyn Standstill>>) {
     if let Some(engine) = sys::embedded() {
         engine.fork_child(standstill);
     }
+}
+
+/// In the child that goes on with the engine: the program's numbers are closed, and what this process opens under one of them is
+/// none of the program's sockets.
+pub fn forget_program() {
+    descriptors::leave_all();
 }
 
 /// The process is about to end, or to become another program.

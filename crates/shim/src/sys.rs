@@ -71,6 +71,13 @@ pub fn borrow(fd: RawFd) -> Result<BorrowedFd<'static>, Errno> {
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
+/// Whether a supervisor hears this process's calls.
+pub fn is_supervised() -> bool {
+    // SAFETY: the call takes numbers; the kernel refuses it.
+    let answer = unsafe { libc::syscall(libc::SYS_shutdown, -1, hostif::supervision::QUESTION) };
+    answer == hostif::supervision::ANSWER
+}
+
 /// What accept(2) says of a descriptor that is no socket.
 pub fn accept_nothing(no_socket: BorrowedFd<'_>) -> Errno {
     let none = ptr::null::<libc::sockaddr>();

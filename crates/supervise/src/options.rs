@@ -9,7 +9,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use switch::backing;
-use switch::options::OF_LISTENER;
+use switch::options::{OF_LISTENER, names_what_is_the_programs};
 
 use crate::pair;
 
@@ -122,8 +122,11 @@ impl Settings {
         Settings(changed.map(as_set).collect())
     }
 
-    /// Notes one more that was set on the listener.
+    /// Notes one more that was set on the listener, if its value means something later.
     pub fn record(&mut self, (level, name): (i32, i32), value: &[u8]) {
+        if names_what_is_the_programs(level, name) {
+            return;
+        }
         self.0.retain(|one| (one.0, one.1) != (level, name));
         self.0.push((level, name, value.to_vec()));
     }

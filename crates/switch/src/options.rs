@@ -29,13 +29,30 @@ pub const OF_LISTENER: [(i32, i32); 6] = [
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_KEY),
 ];
 
+/// Options whose value names memory of the program, or a descriptor: both may be something else when the call has returned.
+const OF_THE_CALL: [(i32, i32); 4] = [
+    (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER),
+    (libc::SOL_SOCKET, libc::SO_ATTACH_BPF),
+    (libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF),
+    (libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_EBPF),
+];
+
+/// Whether an option's value means something in the program alone, and only while it sets it.
+pub fn names_what_is_the_programs(level: i32, name: i32) -> bool {
+    OF_THE_CALL.contains(&(level, name))
+}
+
 /// What the program has set on a socket, each option once, in order.
 #[derive(Default)]
 pub struct Log(Shared<Vec<Setting>>);
 
 impl Log {
-    /// Writes down a successful setsockopt.
+    /// Writes down a successful setsockopt; without its value where that does not last.
     pub fn record(&self, level: i32, name: i32, value: &[u8]) {
+        let value = match names_what_is_the_programs(level, name) {
+            true => &[],
+            false => value,
+        };
         self.0.change(|settings| {
             let mut settings = settings.map(|all| Vec::clone(all)).unwrap_or_default();
             settings.retain(|one| (one.level, one.name) != (level, name));
@@ -69,7 +86,11 @@ impl Log {
     pub fn replay(&self, fd: RawFd) {
         let settings = self.0.load();
         let all = settings.iter().flat_map(|settings| settings.iter());
-        for setting in all.filter(|one| !OF_LISTENER.contains(&(one.level, one.name))) {
+        let lasts = |one: &&Setting| {
+            !OF_LISTENER.contains(&(one.level, one.name))
+                && !names_what_is_the_programs(one.level, one.name)
+        };
+        for setting in all.filter(lasts) {
             // What cannot be set twice (an option of the listener's state) was not inheritable.
             let _ = backing::set_option(fd, setting.level, setting.name, &setting.value);
         }
@@ -184,6 +205,16 @@ mod tests {
             ..OptionChanges::default()
         };
         assert_eq!(log.changes(), expected);
+    }
+
+    #[test]
+    fn where_a_filter_was_is_not_remembered() {
+        let (log, attach) = (Log::default(), libc::SO_ATTACH_FILTER);
+        log.record(libc::SOL_SOCKET, attach, &[1; 16]);
+        let mut told = Vec::new();
+        log.each(&mut |_, name, value| told.push((name, value.to_vec())));
+        assert_eq!(told, [(attach, Vec::new())]);
+        assert!(log.has(libc::SOL_SOCKET, attach));
     }
 
     #[test]

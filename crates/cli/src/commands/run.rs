@@ -183,7 +183,7 @@ pub fn execute(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
     let loaded = elf::inspect(&file)?;
     let way = match loaded.way {
         // This binary asks the system itself too, but makes its sockets by libc.
-        Service::Both(_) if is_own(&file) => Service::Preload,
+        Service::Both(_) | Service::Supervise(_) if is_own(&file) => Service::Preload,
         way => way,
     };
     let choice = if arguments.policy == Policy::KernelOnly {

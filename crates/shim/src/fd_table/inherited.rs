@@ -149,10 +149,18 @@ fn file_of(fd: RawFd) -> Option<Arc<File>> {
         }
         Ok(_) => None,
         Err(error) => {
-            report::line(&format!("descriptor {fd} cannot be used here: {error}"));
+            report::line(&refusal(fd, error));
             None
         }
     }
+}
+
+fn refusal(fd: RawFd, error: Errno) -> String {
+    let hint = match error {
+        Errno::ACCESS => ", another user has its socket: try `shunt run --supervise only`",
+        _ => "",
+    };
+    format!("descriptor {fd} cannot be used here: {error}{hint}")
 }
 
 /// linux/tcp_states.h.

@@ -48,7 +48,7 @@ pub fn start_of(path: PathBuf, name: &CStr, is_lost: bool) -> Start {
     let Some(binary) = value(BINARY_VARIABLE).filter(|_| policy != KERNEL_ONLY) else {
         return Start::AsItIs;
     };
-    let is_supervised = sys::is_supervised();
+    let is_supervised = crate::sys::is_supervised();
     if is_supervised && !is_lost {
         return Start::AsItIs;
     }

@@ -1,5 +1,6 @@
 //! setsockopt(2) and getsockopt(2) on what is served.
 
+mod given;
 mod sys;
 
 use std::net::SocketAddr;
@@ -11,6 +12,7 @@ use client::{Query, Session, Socket};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
+use self::given::Given;
 use crate::options;
 use crate::relay::{Phase, Relay};
 use crate::stopped_call::{Call, Outcome, low_half};
@@ -59,6 +61,8 @@ impl Supervisor {
             self::sys::set_unreadable(served.backing(), option, is_null, len)?;
             return Ok(Outcome::Return(0));
         };
+        let given = Given::of(call.caller, option, value)?;
+        let value = given.value();
         let mut listens = false;
         let (socket, backing) = match served {
             Served::Relay(relay) => {
@@ -71,14 +75,14 @@ impl Supervisor {
                 (&queue.socket, &queue.backing)
             }
             Served::Datagrams(datagrams) => {
-                datagrams.set_option(programs.as_fd(), option, &value)?;
+                datagrams.set_option(programs.as_fd(), option, value)?;
                 return Ok(Outcome::Return(0));
             }
         };
-        refuse_if_late(backing.as_fd(), option, &value, listens)?;
-        options::set(socket, backing.as_fd(), programs.as_fd(), option, &value)?;
+        refuse_if_late(backing.as_fd(), option, value, listens)?;
+        options::set(socket, backing.as_fd(), programs.as_fd(), option, value)?;
         match served {
-            Served::Queue(queue) => queue.settings.record(option, &value),
+            Served::Queue(queue) => queue.settings.record(option, value),
             Served::Relay(relay)
                 if relay.phase == Phase::Open && options::bounds_sending(option) =>
             {

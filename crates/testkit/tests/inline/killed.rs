@@ -5,6 +5,8 @@ use testkit::{
     world::{self, Mode, World},
 };
 
+use crate::{laboratory, run};
+
 /// Answers, and after a word of its client's dies as that word says.
 const SERVER: &str = "
 import ctypes, os, signal, socket, sys
@@ -67,4 +69,42 @@ fn who_is_connected_to_a_program_that_is_killed_is_told() {
         let ends: Vec<&str> = said.lines().collect();
         assert_eq!(ends, expected, "{address} {word}: {}", server.stderr());
     }
+}
+
+/// Ends as usual after its guard was killed, with a connection open.
+const UNGUARDED: &str = r#"
+import glob, os, signal, socket, time
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+listener = socket.create_server(("10.77.0.74", 0))
+client = socket.create_connection(listener.getsockname())
+def guards():
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            words = open(path, "rb").read().split(b"\0")
+        except OSError:
+            continue
+        if b"--guard" in words and b"--address=10.77.0.74/24" in words:
+            yield int(path.split("/")[2])
+until = time.monotonic() + 10
+while not (found := list(guards())) and time.monotonic() < until:
+    time.sleep(0.01)
+for pid in found:
+    os.kill(pid, signal.SIGKILL)
+while list(guards()) and time.monotonic() < until:
+    time.sleep(0.01)
+print(len(found), "ended")
+"#;
+
+#[test]
+fn a_program_whose_guard_was_killed_ends_as_usual() {
+    let Some(lab) = laboratory("unguarded") else {
+        return;
+    };
+    let done = run(&lab, 74, &["python3", "-c", UNGUARDED]);
+    assert_eq!(
+        (done.stdout.as_str(), done.status.code()),
+        ("1 ended\n", Some(0)),
+        "{}",
+        done.stderr
+    );
 }

@@ -390,6 +390,31 @@ fn the_engine_takes_no_number_of_the_programs_and_the_program_cannot_close_it() 
     assert_eq!(reports(&mut receiver, 2), ["6 end", "6 end"]);
 }
 
+/// A thread with a small stack makes the first socket.
+const SMALL_STACK: &str = r#"
+import socket, threading
+threading.stack_size(128 << 10)
+def first():
+    listener, client = socket.socket(), socket.socket()
+    listener.bind(("10.77.0.75", 0))
+    listener.listen()
+    client.connect(listener.getsockname())
+    client.send(b"hello")
+    print(listener.accept()[0].recv(8).decode())
+thread = threading.Thread(target=first)
+thread.start()
+thread.join()
+"#;
+
+#[test]
+fn a_thread_with_a_small_stack_may_make_the_first_socket() {
+    let Some(lab) = laboratory("stack") else {
+        return;
+    };
+    let done = run(&lab, 75, &["python3", "-c", SMALL_STACK]);
+    assert_eq!(done.stdout, "hello\n", "{}", done.stderr);
+}
+
 #[test]
 fn an_unmodified_client_and_server_work_with_an_engine_inside_each() {
     let Some(lab) = laboratory("both") else {

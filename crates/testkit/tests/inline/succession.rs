@@ -53,6 +53,17 @@ done
 wait
 "#;
 
+/// Ends without having closed a listener and both ends of a connection.
+const LEAVER: &str = r#"
+import os, socket
+listener = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(listener.getsockname())
+server = listener.accept()[0]
+client.send(b"hello")
+print(server.recv(8).decode(), flush=True)
+os._exit(0)
+"#;
+
 /// Starts a program with an engine inside, if no other serves it, and waits until it is connected.
 fn hold(lab: &Lab, address: &str) -> Program {
     let shunt = testkit::shunt().to_str().unwrap();
@@ -153,4 +164,21 @@ fn programs_that_start_and_end_beside_each_other_are_all_served() {
     let done = run(&lab, 72, &["bash", "-c", CROWD]);
     assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("", ""));
     assert_eq!(reports(&mut receiver, 100), ["5 end"; 100]);
+}
+
+#[test]
+fn what_a_program_leaves_open_stands_in_no_way_of_the_next() {
+    let Some(lab) = laboratory("leaver") else {
+        return;
+    };
+    let shunt = testkit::shunt().to_str().unwrap();
+    let line = ["run", "--engine-mode=inline", "--policy", "engine-only"];
+    let address = ["--loopback", "--address", "10.77.0.73/24", "--"];
+    let program = ["timeout", "20", "python3", "-c", LEAVER];
+    let line = [&line[..], &address, &program].concat();
+    for _ in 0..3 {
+        let done = testkit::start(host(&lab, "a"), shunt, &line);
+        let done = done.finish(PATIENCE, || false).unwrap();
+        assert_eq!(done.stdout, "hello\n", "{}", done.stderr);
+    }
 }

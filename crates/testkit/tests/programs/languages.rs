@@ -234,3 +234,21 @@ fn tokio() {
     }
     .check();
 }
+
+/// Sockets of libc in an epoll set past it, as in Rust's `polling`; also of a program that a static one starts.
+#[test]
+fn own_epoll() {
+    Row {
+        name: "own-epoll",
+        needs: &["cc", "busybox"],
+        before: "cc -O1 -o own $PEERS/own_epoll.c",
+        servers: &[Server::new("exec ./own serve $SERVER 7000", 7000)],
+        clients: &["./own ask $SERVER 7000
+            $(command -v busybox) sh -c \"./own ask $SERVER 7000\"
+            ./own ask $SERVER 1 || echo $?"],
+        tested: &each(&[Engine, Cores, Xdp, Supervised]),
+        loopback: &[Engine],
+        ..Row::EMPTY
+    }
+    .check();
+}

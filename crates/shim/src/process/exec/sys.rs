@@ -22,13 +22,6 @@ use switch::attached;
 /// An array of strings that null ends.
 pub type Strings = *const *const c_char;
 
-/// Whether a supervisor hears this process's calls.
-pub fn is_supervised() -> bool {
-    // SAFETY: the call takes numbers; the kernel refuses it.
-    let answer = unsafe { libc::syscall(libc::SYS_shutdown, -1, hostif::supervision::QUESTION) };
-    answer == hostif::supervision::ANSWER
-}
-
 /// A variable of the environment. Not by Rust's own way, whose lock another thread may have held when this process
 /// was forked.
 pub fn variable(name: &CStr) -> Option<OsString> {
