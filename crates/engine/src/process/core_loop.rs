@@ -4,11 +4,11 @@
 //! as `pace.rs` allows, then announces its sleep in every region, looks once more, and waits in epoll for the
 //! device, the doorbells, the control channels or the next timer. See epoll(7).
 
-use crate::core::EngineCore;
 use crate::core::sessions;
+use crate::core::{EngineCore, SmallWrite};
 use crate::device::Watch;
 use crate::kernel::sharing::Shared;
-use crate::process::clock::{STARTED, time_since};
+use crate::process::clock::{Origin, STARTED, time_since};
 use crate::process::idle_exit::IdleExit;
 use crate::process::latency::IdleLatency;
 use crate::process::pace::Pace;
@@ -23,7 +23,6 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::time::Instant as StdInstant;
 use tcp::Instant;
 
 /// How often a busy engine looks at its control channels, microseconds.
@@ -50,7 +49,7 @@ pub struct CoreLoop {
     /// Programs wait to be accepted until a descriptor is free.
     accept_owed: bool,
     epoll: Arc<OwnedFd>,
-    origin: StdInstant,
+    origin: Origin,
     latency: Option<IdleLatency>,
     /// Present where the engine ends when nobody needs it any more.
     idle_exit: Option<IdleExit>,
@@ -71,7 +70,7 @@ impl CoreLoop {
     pub fn new(
         mut core: EngineCore,
         listener: Option<OwnedFd>,
-        origin: StdInstant,
+        origin: Origin,
     ) -> Result<Self, StartError> {
         let system = |what| move |errno| StartError::System(what, errno);
         let epoll =
@@ -163,13 +162,35 @@ impl CoreLoop {
         self.after_poll(work)
     }
 
-    /// As `poll`, of what programs have left alone.
+    /// As `poll`; see [`EngineCore::poll_alone`].
     ///
     /// # Errors
     /// [`StartError::Device`].
-    pub(crate) fn poll_notes(&mut self, now: Instant) -> Result<bool, StartError> {
-        let work = self.core.poll_notes(now);
+    #[inline]
+    pub(crate) fn poll_alone(
+        &mut self,
+        now: Instant,
+        user_buffer: &mut UserBuffer<'_, '_>,
+    ) -> Result<bool, StartError> {
+        let work = self.core.poll_alone(now, user_buffer);
         self.after_poll(work)
+    }
+
+    /// As `poll`, of one note that is in no ring; see [`EngineCore::poll_note`].
+    ///
+    /// # Errors
+    /// [`StartError::Device`].
+    #[inline]
+    pub(crate) fn poll_note(
+        &mut self,
+        now: Instant,
+        note: &SmallWrite,
+        is_alone: bool,
+    ) -> Result<Option<bool>, StartError> {
+        match self.core.poll_note(now, note, is_alone) {
+            Some(work) => self.after_poll(work).map(Some),
+            None => Ok(None),
+        }
     }
 
     #[inline]
@@ -234,7 +255,7 @@ impl CoreLoop {
     /// # Errors
     /// [`StartError::Device`].
     pub(crate) fn prepare_watch(&mut self, now: Instant) -> Result<Option<u64>, StartError> {
-        let has_more = self.has_more();
+        let has_more = self.has_more() || self.core.owes_whole_poll();
         let has_work = has_more || self.core.programs.awake().any(Session::has_work);
         if has_work || !self.watch_device()? {
             return Ok(None);

@@ -37,6 +37,12 @@ impl Dirty {
         self.rows.is_empty()
     }
 
+    /// Whether there is none but perhaps this one.
+    #[inline]
+    pub fn is_at_most(&self, row: u32) -> bool {
+        self.rows.len() <= 1 && self.rows.front().is_none_or(|first| *first == row)
+    }
+
     /// Takes the row that was marked first.
     pub fn pop(&mut self) -> Option<u32> {
         let row = self.rows.pop_front()?;
