@@ -167,7 +167,7 @@ impl EngineCore {
     #[inline]
     fn finish_poll(&mut self, now: Instant, mut served: usize) -> usize {
         self.brief_polls = 0;
-        self.layer.sockets.has_rare_news = false;
+        self.layer.sockets.dirty.forget_rare();
         let (work, more_served) = self.poll_layer(now);
         served += more_served;
         self.has_served = served > 0 || !self.layer.sockets.dirty.is_empty();

@@ -256,10 +256,10 @@ impl Inline {
         let now = core.now();
         self.has_received.store(true, Ordering::Relaxed);
         let sleeps = self.has_sleepers();
-        let worked = match user_buffer {
-            Some(user_buffer) if !sleeps => core.poll_alone(now, user_buffer)?,
-            user_buffer => core.poll(now, user_buffer)?,
-        };
+        let worked = core.poll_by(|core| match user_buffer {
+            Some(user_buffer) if !sleeps => core.poll_alone(now, user_buffer),
+            user_buffer => core.poll(now, user_buffer),
+        })?;
         if worked && !sleeps {
             core.on_awake()?;
         }
@@ -275,9 +275,15 @@ impl Inline {
     ) -> Result<Option<(tcp::Instant, bool)>, StartError> {
         let now = core.now();
         let sleeps = self.has_sleepers();
-        let Some(worked) = core.poll_note(now, note, !sleeps)? else {
+        let mut is_taken = true;
+        let worked = core.poll_by(|core| {
+            let work = core.poll_note(now, note, !sleeps);
+            is_taken = work.is_some();
+            work.unwrap_or(0)
+        })?;
+        if !is_taken {
             return Ok(None);
-        };
+        }
         if worked && !sleeps {
             core.on_awake()?;
         }

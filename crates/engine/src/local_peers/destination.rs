@@ -36,12 +36,6 @@ fn v6(frame: &[u8], at: usize) -> Option<IpAddr> {
     Some(Ipv6Addr::from(bytes::<16>(frame, at)?).into())
 }
 
-/// Whether a frame may be anything but a packet: nothing of IPv4 is a question.
-#[inline]
-pub fn may_be_question(headers: &[u8]) -> bool {
-    bytes(headers, 12) != Some(EtherType::IPV4.0.to_be_bytes())
-}
-
 /// Reads it from the headers of a frame.
 #[inline]
 pub fn of(headers: &[u8]) -> Destination {

@@ -297,17 +297,7 @@ impl<D: Driver> LocalPeerDriver<D> {
     }
 
     /// Sends a frame; false: it has to be offered again.
-    #[inline]
     fn send(&mut self, frame: &TxFrame<'_>) -> io::Result<bool> {
-        if self.neighbours.is_empty() && !destination::may_be_question(frame.headers) {
-            return Ok(self.device.tx_burst(std::slice::from_ref(frame))? > 0);
-        }
-        self.send_to_destination(frame)
-    }
-
-    /// As `send`, of a frame for whom it is to be looked.
-    #[inline(never)]
-    fn send_to_destination(&mut self, frame: &TxFrame<'_>) -> io::Result<bool> {
         let at = match destination::of(frame.headers) {
             Destination::Question(address) if self.ask(address) => return Ok(true),
             Destination::Packet(address) if !self.neighbours.is_empty() => self.place(address),
@@ -379,10 +369,9 @@ impl<D: Driver> LocalPeerDriver<D> {
 
     /// The device may go on with another descriptor (`ring_later` of `nic::af_packet`). The one before receives nothing, and is watched
     /// until it is closed.
-    #[inline]
     fn follow_device(&mut self) -> io::Result<()> {
-        if self.watched.is_some() && self.watched != self.device.wait_fd().map(|fd| fd.as_raw_fd())
-        {
+        let device = self.device.wait_fd().map(|fd| fd.as_raw_fd());
+        if self.watched.is_some() && self.watched != device {
             self.watch_device()?;
         }
         Ok(())

@@ -4,8 +4,8 @@
 //! as `pace.rs` allows, then announces its sleep in every region, looks once more, and waits in epoll for the
 //! device, the doorbells, the control channels or the next timer. See epoll(7).
 
+use crate::core::EngineCore;
 use crate::core::sessions;
-use crate::core::{EngineCore, SmallWrite};
 use crate::device::Watch;
 use crate::kernel::sharing::Shared;
 use crate::process::clock::{Origin, STARTED, time_since};
@@ -16,7 +16,6 @@ use crate::process::sleep;
 use crate::programs::Answer;
 use crate::programs::session::Session;
 use crate::programs::{TAG_SESSIONS, tag_of};
-use crate::sockets::user_buffer::UserBuffer;
 use crate::start_error::StartError;
 use hostif::control::Request;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -149,52 +148,24 @@ impl CoreLoop {
         self.core.layer.has_backlog() && self.core.layer.link.driver.wait_deadline_us().is_none()
     }
 
-    /// Polls the core once. A thread may pass its buffer for what arrives on one socket. Whether there was something to do.
+    /// Polls the core once. Whether there was something to do.
     ///
     /// # Errors
     /// [`StartError::Device`].
-    pub(crate) fn poll(
+    pub(crate) fn poll(&mut self, now: Instant) -> Result<bool, StartError> {
+        self.poll_by(|core| core.poll(now, None))
+    }
+
+    /// As `poll`, in a way of the caller's, which says how much there was to do.
+    ///
+    /// # Errors
+    /// [`StartError::Device`].
+    #[inline]
+    pub(crate) fn poll_by(
         &mut self,
-        now: Instant,
-        user_buffer: Option<&mut UserBuffer<'_, '_>>,
+        poll: impl FnOnce(&mut EngineCore) -> usize,
     ) -> Result<bool, StartError> {
-        let work = self.core.poll(now, user_buffer);
-        self.after_poll(work)
-    }
-
-    /// As `poll`; see [`EngineCore::poll_alone`].
-    ///
-    /// # Errors
-    /// [`StartError::Device`].
-    #[inline]
-    pub(crate) fn poll_alone(
-        &mut self,
-        now: Instant,
-        user_buffer: &mut UserBuffer<'_, '_>,
-    ) -> Result<bool, StartError> {
-        let work = self.core.poll_alone(now, user_buffer);
-        self.after_poll(work)
-    }
-
-    /// As `poll`, of one note that is in no ring; see [`EngineCore::poll_note`].
-    ///
-    /// # Errors
-    /// [`StartError::Device`].
-    #[inline]
-    pub(crate) fn poll_note(
-        &mut self,
-        now: Instant,
-        note: &SmallWrite,
-        is_alone: bool,
-    ) -> Result<Option<bool>, StartError> {
-        match self.core.poll_note(now, note, is_alone) {
-            Some(work) => self.after_poll(work).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    #[inline]
-    fn after_poll(&mut self, work: usize) -> Result<bool, StartError> {
+        let work = poll(&mut self.core);
         match self.core.failure() {
             Some(error) => Err(StartError::Device(error)),
             None => Ok(work > 0 || self.has_more()),

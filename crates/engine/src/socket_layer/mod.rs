@@ -107,8 +107,7 @@ impl SocketLayer {
     pub(crate) fn concerns_at_most(&self, row: u32) -> bool {
         let sockets = &self.sockets;
         sockets.dirty.is_at_most(row)
-            && !sockets.has_rare_news
-                & sockets.new_windows.is_empty()
+            && sockets.new_windows.is_empty()
                 & sockets.established.is_empty()
                 & sockets.signalled.is_empty()
                 & self.senders.is_empty()

@@ -63,7 +63,7 @@ impl Sockets {
     /// What has happened besides new positions, which are published.
     #[inline(never)]
     fn take_events(&mut self, row: u32, events: Events, tcp: &Connection) {
-        self.has_rare_news = true;
+        self.dirty.note_rare();
         let (mut flags, state) = (Flags::empty(), tcp.state());
         if self.companions[at(row)].hears_acks != 0
             && events.intersects(Events::WRITABLE | Events::CLOSED)
@@ -131,7 +131,7 @@ impl Sockets {
             self.count_rx(row);
         }
         if events.contains(Events::WRITABLE) && self.is_tx_wanted(row) {
-            self.has_rare_news = true;
+            self.dirty.note_rare();
             self.note_lack_of_capacity(row);
             self.count_tx(row);
         }

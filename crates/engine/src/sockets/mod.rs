@@ -153,8 +153,6 @@ pub struct Sockets {
     pub dirty: Dirty,
     /// Those with a pair for signals to which something has happened in this poll.
     pub(crate) signalled: Vec<u32>,
-    /// Since the last whole poll something has happened besides bytes that arrived or were acknowledged.
-    pub(crate) has_rare_news: bool,
     /// Every pair holds a reference.
     pub(crate) pairs: Arc<()>,
     /// Send windows that the link has to learn of.
@@ -202,7 +200,6 @@ impl Sockets {
             used: 0,
             regions: Regions::new(core, answers, tables.regions, bounds),
             signalled: Vec::new(),
-            has_rare_news: false,
             pairs: Arc::default(),
             new_windows: Vec::new(),
             acknowledged: Vec::new(),
