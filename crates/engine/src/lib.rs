@@ -50,13 +50,12 @@ mod tests;
 pub use config::{
     Address, Config, History, KeptState, Limits, ProcessHooks, Sharing, USER_SHARE_PERCENT,
 };
-pub use core::EngineCore;
+pub use core::{EngineCore, SmallWrite};
 pub use inline::{Inline, Kept, Watched};
 pub use local_peers::LocalPeerDriver;
+pub use process::clock::clock_ns;
 pub use process::left::reset_left;
-pub use process::resume::{
-    Left, check_state, clock_ns, descriptor_numbers, left_behind, open_descriptors,
-};
+pub use process::resume::{Left, check_state, descriptor_numbers, left_behind, open_descriptors};
 pub use process::run::{Engine, open_control_socket};
 pub use shards::card;
 pub use shards::section::Section;

@@ -34,6 +34,7 @@ pub(crate) unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
 ///
 /// # Panics
 /// Where the lengths differ.
+#[inline]
 pub fn copy_slice(source: &[u8], target: &mut [u8]) {
     assert_eq!(
         source.len(),

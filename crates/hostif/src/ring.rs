@@ -78,11 +78,22 @@ impl Shape {
         }
     }
 
+    #[inline]
     fn slot(&self, position: u64) -> &[AtomicU64] {
+        let start = self.start(position);
+        &self.cells[start..start + SLOT_WORDS]
+    }
+
+    #[inline]
+    fn stamp(&self, position: u64) -> &AtomicU64 {
+        &self.cells[self.start(position) + STAMP]
+    }
+
+    #[inline]
+    fn start(&self, position: u64) -> usize {
         let index = usize::try_from(position & (self.capacity - 1))
             .expect("invariant: a masked position is a slot");
-        let start = PREFIX_WORDS + index * SLOT_WORDS;
-        &self.cells[start..start + SLOT_WORDS]
+        PREFIX_WORDS + index * SLOT_WORDS
     }
 }
 
@@ -275,8 +286,9 @@ impl<T: Descriptor> Consumer<T> {
         self.head
     }
 
+    #[inline]
     fn look(&self, position: u64) -> RingSlot {
-        let stamp = self.shape.slot(position)[STAMP].load(Ordering::Acquire);
+        let stamp = self.shape.stamp(position).load(Ordering::Acquire);
         let wanted = position.wrapping_add(1);
         if stamp == wanted {
             RingSlot::Ready
@@ -288,6 +300,7 @@ impl<T: Descriptor> Consumer<T> {
     }
 
     /// Whether `pop` has something to say. Check this between announcing sleep and sleeping.
+    #[inline]
     #[must_use]
     pub fn has_next(&self) -> bool {
         !matches!(self.look(self.head), RingSlot::NotYet)

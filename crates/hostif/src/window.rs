@@ -67,6 +67,7 @@ impl<'a> Window<'a> {
     }
 
     /// Position of a stream offset, and how many of `len` bytes lie there before the wrap and after it.
+    #[inline]
     fn split(&self, offset: u64, len: usize) -> (usize, usize, usize) {
         let size = self.bytes.len();
         let at = usize::try_from(offset & (size as u64 - 1))
@@ -77,6 +78,7 @@ impl<'a> Window<'a> {
     }
 
     /// Places `data` at a stream offset and returns how many bytes that was: no more than the size.
+    #[inline]
     pub fn copy_in(&self, offset: u64, data: &[u8]) -> usize {
         let (at, first, second) = self.split(offset, data.len());
         self.bytes.copy_in(at, &data[..first]);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use client::engines::succession::{self, Succession};
 use client::inline_engine::{Answer, InlineEngine, SignalDeferral, Watch};
-use engine::{Config, Inline, Kept, LocalPeerDriver, UserBuffer, Watched};
+use engine::{Config, Inline, Kept, LocalPeerDriver, SmallWrite, UserBuffer, Watched};
 use hostif::SocketId;
 use hostif::control::Request;
 use nic::Driver;
@@ -270,7 +270,25 @@ impl InlineEngine for Handle {
     fn notify_small(&self, socket: SocketId) -> bool {
         ENGINE
             .get()
-            .is_some_and(|running| running.engine.notify(Some(socket.to_bits())))
+            .is_some_and(|running| running.engine.notify(Some(socket)))
+    }
+
+    fn write_small(
+        &self,
+        (session, socket): (u32, SocketId),
+        start: u64,
+        end: u64,
+        push: &dyn Fn() -> bool,
+    ) -> bool {
+        let note = SmallWrite {
+            session,
+            socket,
+            start,
+            end,
+        };
+        ENGINE
+            .get()
+            .is_some_and(|running| running.engine.write_small(&note, push))
     }
 
     fn flush_small(&self) {

@@ -411,6 +411,13 @@ impl Socket {
         self.has(SEND_SHUT)
     }
 
+    /// Whether a call that receives waits for as long as it takes, and for nothing but bytes.
+    #[inline]
+    pub fn receives_plainly(&self) -> bool {
+        let is_usual = self.flags.load(Ordering::Relaxed) & (RECEIVE_SHUT | SPENT | SIGNALLED) == 0;
+        is_usual && self.low_water() <= 1 && self.receive_timeout().is_none()
+    }
+
     /// Remembers a shutdown.
     pub fn set_shut(&self, receive: bool, send: bool) {
         let flags = if receive { RECEIVE_SHUT } else { 0 } | if send { SEND_SHUT } else { 0 };

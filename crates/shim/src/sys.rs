@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use client::SignalDeferral;
+use client::inline_engine::Held;
 use rustix::io::Errno;
 
 use crate::abi::symbol::Symbol;
@@ -46,6 +47,12 @@ impl Inside {
         (now.0 != ran).then_some(Handled {
             all_restart: now.1 == interrupting,
         })
+    }
+
+    /// For whoever is further down in a call.
+    #[inline]
+    pub fn held() -> Held {
+        SignalDeferral::held()
     }
 
     /// Whether a call that arrives at an exported symbol comes from the library itself.

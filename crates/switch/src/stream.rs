@@ -13,6 +13,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use client::engines::EngineIndex;
+use client::inline_engine::Held;
 use client::{SharedFile, ShutdownHow, State, TcpSocket, UdpSocket, UserBuffer, WriteMode};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -272,11 +273,20 @@ impl Stream {
         Ok(UserBuffer::new(self.tcp()?, slices, filled))
     }
 
-    /// Where nothing is there: polls an engine inside this process once, which may place what comes in `slices`. How many bytes it
-    /// placed.
-    pub fn receive_at_once(&self, slices: &mut [IoSliceMut<'_>]) -> usize {
+    /// Whether nothing is there, and nothing but bytes can come.
+    pub fn awaits_bytes(&self) -> bool {
+        match &self.sockets {
+            Sockets::Tcp(socket) => socket.is_flowing() && socket.readable_bytes() == 0,
+            Sockets::Udp(_) => false,
+        }
+    }
+
+    /// Where it [awaits bytes](Self::awaits_bytes): polls an engine inside this process once, which may place what comes in
+    /// `slices`. How many bytes it placed, and whether that is all that has arrived.
+    pub fn receive_at_once(&self, slices: &mut [IoSliceMut<'_>], held: Held) -> (usize, bool) {
+        let nothing = (0, false);
         self.tcp()
-            .map_or(0, |socket| socket.receive_at_once(slices))
+            .map_or(nothing, |socket| socket.receive_at_once(slices, held))
     }
 
     /// Throws away up to `max` bytes.
@@ -304,9 +314,9 @@ impl Stream {
     }
 
     /// Sends all `total` bytes if nothing is in the way; false, with nothing done: `try_send` says what is.
-    pub fn send_at_once(&self, slices: &[IoSlice<'_>], total: usize) -> bool {
+    pub fn send_at_once(&self, slices: &[IoSlice<'_>], total: usize, held: Held) -> bool {
         self.tcp()
-            .is_ok_and(|socket| socket.send_at_once(slices, total))
+            .is_ok_and(|socket| socket.send_at_once(slices, total, held))
     }
 
     /// As `try_send`, for a program that asks when the bytes leave (`hostif::stamp`).

@@ -1,15 +1,17 @@
-//! Instructions per packet of the pure stack, counted by callgrind and compared with what is recorded:
-//! more than a tenth above it fails. `SHUNT_GOLDEN=write cargo test -p testkit --test instructions`
+//! Instructions per packet of the pure stack, and per message of the whole (`echo`), counted by callgrind and compared with what
+//! is recorded: more than a tenth above it fails. `SHUNT_GOLDEN=write cargo test -p testkit --test instructions`
 //! records anew. Skipped, and said so, where valgrind is missing.
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
+#[path = "instructions/echo.rs"]
+mod echo;
+
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use testkit::workspace;
+use testkit::{workspace, world};
 
 /// Times each operation is done in the shorter and the longer run; their difference leaves out the start.
 const TIMES: [u64; 2] = [1_000, 3_000];
@@ -28,12 +30,21 @@ const OPERATIONS: [&str; 9] = [
 /// What may be added before it counts as a change, in percent.
 const TOLERANCE_PERCENT: u64 = 10;
 
-fn skip(reason: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: instructions: {reason}");
+/// Whether instructions can be counted here; says why not.
+fn supported(test: &str) -> bool {
+    if cfg!(not(target_arch = "x86_64")) {
+        world::skip(test, "recorded for x86_64 only");
+        return false;
+    }
+    let is_installed = world::missing(&["valgrind"]).is_empty();
+    if !is_installed {
+        world::skip(test, "valgrind is not installed");
+    }
+    is_installed
 }
 
-/// The optimised binary: what a debug build does is nobody's concern.
-fn build() -> PathBuf {
+/// Builds a package with optimisation, and the folder where that lies: what a debug build does is nobody's concern.
+fn optimised(package: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     // TARGET/PROFILE/deps/TEST
     // A folder of its own: whoever builds with optimisation beside the tests holds the lock of the usual one.
@@ -41,13 +52,13 @@ fn build() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .current_dir(workspace::root())
-        .args(["build", "--package", "packetbench", "--release", "--quiet"])
+        .args(["build", "--package", package, "--release", "--quiet"])
         .arg("--target-dir")
         .arg(&target)
         .status()
         .unwrap();
-    assert!(status.success(), "packetbench does not build");
-    target.join("release/packetbench")
+    assert!(status.success(), "{package} does not build");
+    target.join("release")
 }
 
 /// Instructions of one run.
@@ -74,32 +85,19 @@ fn recorded(text: &str, operation: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-#[test]
-fn a_packet_costs_no_more_instructions_than_recorded() {
-    if cfg!(not(target_arch = "x86_64")) {
-        return skip("recorded for x86_64 only");
-    }
-    if Command::new("valgrind").arg("--version").output().is_err() {
-        return skip("valgrind is not installed");
-    }
-    let binary = build();
-    let [short, long] = TIMES;
-    let mut now = String::new();
-    for operation in OPERATIONS {
-        let counts = TIMES.map(|times| instructions(&binary, operation, times));
-        let each = (counts[1] - counts[0]) / (long - short);
-        writeln!(now, "{operation} {each}").unwrap();
-    }
-    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/instructions.txt");
+/// Compares counts, a line for each operation, with what is recorded in a file, or records them.
+fn judge(file: &str, now: &str, operations: &[&str]) {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let file = folder.join(file);
     if std::env::var("SHUNT_GOLDEN").is_ok_and(|value| value == "write") {
         std::fs::write(&file, now).unwrap();
         return;
     }
     let before = std::fs::read_to_string(&file).unwrap();
-    for operation in OPERATIONS {
+    for operation in operations {
         let (before, now) = (
             recorded(&before, operation).unwrap(),
-            recorded(&now, operation).unwrap(),
+            recorded(now, operation).unwrap(),
         );
         println!("{operation}: {now} instructions, {before} recorded");
         assert!(
@@ -108,4 +106,20 @@ fn a_packet_costs_no_more_instructions_than_recorded() {
              SHUNT_GOLDEN=write cargo test -p testkit --test instructions"
         );
     }
+}
+
+#[test]
+fn a_packet_costs_no_more_instructions_than_recorded() {
+    if !supported("instructions") {
+        return;
+    }
+    let binary = optimised("packetbench").join("packetbench");
+    let [short, long] = TIMES;
+    let mut now = String::new();
+    for operation in OPERATIONS {
+        let counts = TIMES.map(|times| instructions(&binary, operation, times));
+        let each = (counts[1] - counts[0]) / (long - short);
+        writeln!(now, "{operation} {each}").unwrap();
+    }
+    judge("instructions.txt", &now, &OPERATIONS);
 }

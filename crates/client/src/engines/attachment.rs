@@ -20,7 +20,7 @@ use rustix::time::Timespec;
 
 use crate::engines::attachment::calls::Calls;
 use crate::engines::attachment::control::Control;
-use crate::engines::inline_engine;
+use crate::engines::inline_engine::{self, Held};
 use crate::private::PrivateFd;
 
 /// How often a producer yields to an engine that has not emptied a ring before it naps.
@@ -135,6 +135,22 @@ impl Attachment {
             return;
         }
         self.ring_engine();
+    }
+
+    /// Tells the engine of a few bytes that were written, without a wait for space in the ring. False: there is none.
+    pub fn tell_written(&self, note: &Written, _held: Held) -> bool {
+        let push = || self.sends.push(note).is_ok();
+        if let Some(inline_engine) = inline_engine::current() {
+            let socket = (self.session, note.socket);
+            if inline_engine.write_small(socket, note.start, note.end, &push) {
+                return true;
+            }
+        }
+        let is_pushed = push();
+        if is_pushed {
+            self.ring_engine();
+        }
+        is_pushed
     }
 
     /// The number of the doorbell that the engine rings.

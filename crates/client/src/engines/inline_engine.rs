@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::private::relocate_copy;
 use crate::sys::{self, StaticSlot};
 
-pub use crate::threads::signal_deferral::{SignalDeferral, defer};
+pub use crate::threads::signal_deferral::{Held, SignalDeferral, defer};
 
 /// The engine, as the threads of the program see it.
 pub trait InlineEngine: Send + Sync {
@@ -37,6 +37,16 @@ pub trait InlineEngine: Send + Sync {
     /// As `notify`, of a note of a few bytes to be sent on that socket: where others follow at once they may share
     /// a poll.
     fn notify_small(&self, socket: SocketId) -> bool;
+    /// The session has written a few bytes on that socket, from stream offset `start` to `end`: they leave at once, or share
+    /// a poll with others that follow. Where the engine wants a note of it in the session's ring, `push` puts it there.
+    /// False, with nothing done: that could not be, or the engine has ended.
+    fn write_small(
+        &self,
+        socket: (u32, SocketId),
+        start: u64,
+        end: u64,
+        push: &dyn Fn() -> bool,
+    ) -> bool;
     /// The program makes any other call than a small send: small sends that were held back leave.
     fn flush_small(&self);
     /// Answers a request of one of this process's sessions, as over its control channel. `None`: the engine has

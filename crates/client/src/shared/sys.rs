@@ -36,6 +36,12 @@ fn address<T>(node: *const Node<T>) -> u64 {
     address
 }
 
+/// Whether the word names the node.
+#[inline]
+fn names<T>(word: u64, node: *const Node<T>) -> bool {
+    word & ADDRESS == node.addr() as u64
+}
+
 fn node<T>(word: u64) -> *mut Node<T> {
     ptr::with_exposed_provenance_mut(usize::try_from(word & ADDRESS).unwrap_or(0))
 }
@@ -99,9 +105,22 @@ impl<T> Shared<T> {
     }
 
     /// A reader lets go.
+    #[inline]
     fn bring_back(&self, node: *mut Node<T>) {
+        let word = self.word.load(Ordering::Relaxed);
+        let is_there = names(word, node) && word >= ONE;
+        let (set, get) = (Ordering::Release, Ordering::Relaxed);
+        let exchange = |word| self.word.compare_exchange(word, word - ONE, set, get);
+        if !is_there || exchange(word).is_err() {
+            self.bring_back_again(node);
+        }
+    }
+
+    /// As `bring_back`, where the word changes meanwhile.
+    #[inline(never)]
+    fn bring_back_again(&self, node: *mut Node<T>) {
         let mut word = self.word.load(Ordering::Relaxed);
-        while word & ADDRESS == address(node) && word >= ONE {
+        while names(word, node) && word >= ONE {
             let (set, get) = (Ordering::Release, Ordering::Relaxed);
             match self.word.compare_exchange_weak(word, word - ONE, set, get) {
                 Ok(_) => return,

@@ -8,7 +8,7 @@
 use std::io::IoSlice;
 
 use hostif::byte_channel::{BYTE_CHANNEL_BYTES, Reader};
-use hostif::header::{LaneState, SHUT_WRITE};
+use hostif::header::{LaneState, SHUT_WRITE, SlotName};
 use hostif::{ChannelPair, LaneNews, Op, Span, WriteMode};
 use rustix::io::Errno;
 
@@ -57,12 +57,17 @@ impl TcpSocket {
 
     /// The byte channels, if there are any: the first look says to the local peer that somebody reads. Not to be called with
     /// a lock held that others take on behalf of this crate.
+    #[inline]
     pub(crate) fn meet_byte_channels(&self) -> Option<&ByteChannels> {
         if let Some(byte_channels) = self.byte_channels.get() {
             return Some(byte_channels);
         }
+        self.meet_in_slot(self.header().slot()?)
+    }
+
+    #[inline(never)]
+    fn meet_in_slot(&self, name: SlotName) -> Option<&ByteChannels> {
         let header = self.header();
-        let name = header.slot()?;
         if !header.is_of(self.id()) || self.state() != State::Connected {
             return None;
         }

@@ -359,36 +359,73 @@ impl Arrived<'_> {
 
     /// Moves the position and tells the engine where that is due. Whether it has to be rung for that.
     fn note(&mut self, bytes: usize) -> Result<bool, Errno> {
-        let end = self.consumed + bytes as u64;
-        self.header.program_set_consumed_in_place(self.in_place);
+        let step = Step {
+            start: self.consumed,
+            end: self.consumed + bytes as u64,
+            offered: self.offered,
+            in_place: self.in_place,
+        };
         if !self.copies {
-            self.header.program_set_consumed(end);
-        } else if !self.header.program_advance_consumed(self.start, end) {
+            self.header.program_set_consumed(step.end);
+        } else if !self.header.program_advance_consumed(self.start, step.end) {
             return Err(Errno::STALE);
         }
-        if bytes > 0 {
-            self.header.program_count_read();
+        self.socket
+            .note(self.attachment, &step, bytes == self.available)
+    }
+}
+
+/// Bytes that a program has consumed: the position was moved.
+struct Step {
+    start: u64,
+    end: u64,
+    /// Bytes of the window that the peer may fill.
+    offered: u32,
+    /// They were read where they lie.
+    in_place: bool,
+}
+
+impl Step {
+    /// Whether a multiple of `step` lies in it.
+    #[inline]
+    fn crosses(&self, step: u32) -> bool {
+        let step = u64::from(step.max(1));
+        self.start % step + (self.end - self.start) >= step
+    }
+}
+
+impl TcpSocket {
+    /// Tells the engine of a step where that is due. Whether it has to be rung for that. `is_empty`: nothing is left to be read.
+    #[inline]
+    fn note(
+        &self,
+        attachment: &'static Attachment,
+        step: &Step,
+        is_empty: bool,
+    ) -> Result<bool, Errno> {
+        let header = self.header();
+        header.program_set_consumed_in_place(step.in_place);
+        if step.end > step.start {
+            header.program_count_read();
         }
-        if self.attachment.is_dead() {
+        if attachment.is_dead() {
             return Ok(false);
         }
-        let crosses = |step: u32| self.consumed / u64::from(step) != end / u64::from(step);
-        let crosses_quarter = crosses((self.offered / 4).max(1));
-        let is_empty = bytes == self.available;
-        let is_awaited = is_empty && self.header.flags().contains(Flags::ACK_WAITS);
+        let crosses_quarter = step.crosses(step.offered / 4);
+        let is_awaited = is_empty && header.flags().contains(Flags::ACK_WAITS);
         let is_due = crosses_quarter
             || is_awaited
-            || crosses((self.offered / 16).max(1))
-            || is_empty && crosses(EMPTY_STEP_BYTES);
+            || step.crosses(step.offered / 16)
+            || is_empty && step.crosses(EMPTY_STEP_BYTES);
         if !is_due {
             return Ok(false);
         }
         let note = Consumed {
-            socket: self.socket.id(),
-            end,
-            in_place: self.in_place,
+            socket: self.id(),
+            end: step.end,
+            in_place: step.in_place,
         };
-        self.attachment.push(&self.attachment.receives, &note)?;
+        attachment.push(&attachment.receives, &note)?;
         Ok(crosses_quarter || is_awaited)
     }
 }

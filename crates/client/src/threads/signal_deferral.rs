@@ -122,6 +122,16 @@ impl SignalDeferral {
         [before, state.handled()]
     }
 
+    /// For a caller further down in a call that holds them back.
+    #[inline]
+    #[must_use]
+    pub fn held() -> Held {
+        debug_assert!(Self::is_active());
+        Held {
+            not_send: PhantomData,
+        }
+    }
+
     /// Whether the thread holds them back.
     #[must_use]
     pub fn is_active() -> bool {
@@ -132,6 +142,12 @@ impl SignalDeferral {
     pub(crate) fn is_disturbed(&self) -> bool {
         self.state.held.load(Ordering::Relaxed)
     }
+}
+
+/// Handlers of the thread's signals are held back, by a [`SignalDeferral`] further up: to begin another is a function call and writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    not_send: PhantomData<*const ()>,
 }
 
 impl Drop for SignalDeferral {

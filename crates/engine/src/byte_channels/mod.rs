@@ -154,6 +154,15 @@ impl ByteChannels {
 }
 
 impl ByteChannels {
+    /// Whether [`ByteChannels::poll`] has anything to do.
+    #[inline]
+    pub(crate) fn has_news(&self, sockets: &Sockets, link: &Link) -> bool {
+        !(sockets.established.is_empty()
+            && sockets.left_slots.is_empty()
+            && self.unsent.is_empty()
+            && !link.driver.has_peer_news())
+    }
+
     /// Everything about byte channels that a poll has to do. Returns how much that was.
     pub(crate) fn poll(
         &mut self,
@@ -162,11 +171,7 @@ impl ByteChannels {
         sockets: &mut Sockets,
         link: &mut Link,
     ) -> usize {
-        let is_idle = sockets.established.is_empty()
-            && sockets.left_slots.is_empty()
-            && self.unsent.is_empty()
-            && !link.driver.has_peer_news();
-        if is_idle {
+        if !self.has_news(sockets, link) {
             return 0;
         }
         for at in 0..sockets.established.len() {

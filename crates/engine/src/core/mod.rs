@@ -23,9 +23,14 @@ use nic::Driver;
 use std::sync::Arc;
 use tcp::Instant;
 
+pub use notes::SmallWrite;
+
 /// Connections to own addresses that come to stand in one poll one after the other, each in answer to the one before: beyond
 /// that they are the next poll's.
 const HANDSHAKE_ROUNDS_MAX: usize = 4;
+
+/// Brief polls in a row at most.
+const BRIEF_POLLS_MAX: u32 = 16;
 
 /// One engine core.
 pub struct EngineCore {
@@ -38,6 +43,8 @@ pub struct EngineCore {
     pub(crate) sysctls: Sysctls,
     pub(crate) succession: Succession,
     has_served: bool,
+    /// Polls in a row that left the rest to a later one.
+    brief_polls: u32,
 }
 
 impl EngineCore {
@@ -84,6 +91,7 @@ impl EngineCore {
             sysctls,
             succession: Succession::default(),
             has_served: false,
+            brief_polls: 0,
             config,
         })
     }
@@ -96,15 +104,70 @@ impl EngineCore {
         received + self.take_finished(now) + self.take_notes(now)
     }
 
-    /// As [`EngineCore::poll`] in which the device had nothing, for whoever has left a note just after a poll.
-    pub(crate) fn poll_notes(&mut self, now: Instant) -> usize {
+    /// As [`EngineCore::poll`], where nobody sleeps whom another thread would have to wake. A poll that brings the thread its bytes and
+    /// nothing else is brief: timers, rings and news are a later one's, soon.
+    pub(crate) fn poll_alone(
+        &mut self,
+        now: Instant,
+        user_buffer: &mut UserBuffer<'_, '_>,
+    ) -> usize {
         self.layer.set_now(now);
-        self.take_notes(now)
+        let received = self.receive(now, Some(user_buffer));
+        if user_buffer.has_all()
+            && let Some(row) = user_buffer.row()
+            && !self.layer.stack.wants_transmit()
+            && self.may_be_brief(row)
+        {
+            self.has_served = true;
+            return received;
+        }
+        received + self.take_finished(now) + self.take_notes(now)
+    }
+
+    /// As [`EngineCore::poll`] in which nothing was there but one note of a thread of this process, which is in no ring: bytes of a
+    /// socket that its session alone holds, directly behind those that are known. `None`, with nothing done: it is not so,
+    /// and the note has to go by the ring. Where the thread `is_alone`, as in [`EngineCore::poll_alone`], it is brief.
+    pub(crate) fn poll_note(
+        &mut self,
+        now: Instant,
+        note: &SmallWrite,
+        is_alone: bool,
+    ) -> Option<usize> {
+        self.layer.set_now(now);
+        let row = self.take_note(now, note)?;
+        if is_alone && self.may_be_brief(row) {
+            self.has_served = true;
+            return Some(1 + self.layer.transmit(now));
+        }
+        Some(self.finish_poll(now, 1))
+    }
+
+    /// Whether a poll has left something to a whole one, which has to come before anybody sleeps.
+    pub(crate) fn owes_whole_poll(&self) -> bool {
+        self.brief_polls > 0
+    }
+
+    /// Whether what has happened concerns the socket in `row` alone, of the only program, and the last whole poll was not long ago.
+    #[inline]
+    fn may_be_brief(&mut self, row: u32) -> bool {
+        self.brief_polls += 1;
+        self.brief_polls <= BRIEF_POLLS_MAX
+            && self.programs.is_only_one_awake()
+            && self.layer.concerns_at_most(row)
     }
 
     /// What programs have left, and what it leads to. Returns how much there was to do.
+    #[inline]
     fn take_notes(&mut self, now: Instant) -> usize {
-        let mut served = self.drain_awake(now);
+        let served = self.drain_awake(now);
+        self.finish_poll(now, served)
+    }
+
+    /// What received frames and notes, `served` of them, lead to. Returns how much there was to do.
+    #[inline]
+    fn finish_poll(&mut self, now: Instant, mut served: usize) -> usize {
+        self.brief_polls = 0;
+        self.layer.sockets.dirty.forget_rare();
         let (work, more_served) = self.poll_layer(now);
         served += more_served;
         self.has_served = served > 0 || !self.layer.sockets.dirty.is_empty();
@@ -136,7 +199,16 @@ impl EngineCore {
 
     /// What connections, timers and files have to do. Who connects to an own address hears of it when the other end stands too:
     /// of two connections made one after the other, each on a core of its own, the first can be accepted first.
+    #[inline]
     fn poll_layer(&mut self, now: Instant) -> (usize, usize) {
+        if self.layer.sockets.established.is_empty() {
+            return self.layer.poll(now);
+        }
+        self.poll_layer_in_rounds(now)
+    }
+
+    #[inline(never)]
+    fn poll_layer_in_rounds(&mut self, now: Instant) -> (usize, usize) {
         let mut done = (0, 0);
         for _ in 0..HANDSHAKE_ROUNDS_MAX {
             let stand_anew = !self.layer.sockets.established.is_empty();
@@ -192,7 +264,18 @@ impl EngineCore {
     }
 
     /// Tells the holders of every socket that has changed.
+    #[inline]
     fn flush(&mut self, now: Instant) {
+        if !self.layer.sockets.dirty.is_empty() {
+            self.note_changes();
+        }
+        self.programs.flush(now);
+        if !self.layer.sockets.signalled.is_empty() {
+            self.send_signals();
+        }
+    }
+
+    fn note_changes(&mut self) {
         while let Some(row) = self.layer.sockets.dirty.pop() {
             let Some(id) = self.layer.sockets.id(row) else {
                 continue;
@@ -211,10 +294,10 @@ impl EngineCore {
                 });
             }
         }
-        self.programs.flush(now);
-        if self.layer.sockets.signalled.is_empty() {
-            return;
-        }
+    }
+
+    #[inline(never)]
+    fn send_signals(&mut self) {
         // A handler finds everything in its place.
         for at in 0..self.layer.sockets.signalled.len() {
             let row = self.layer.sockets.signalled[at];

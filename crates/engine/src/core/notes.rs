@@ -9,13 +9,26 @@
 use super::EngineCore;
 use crate::socket_layer::senders::Noted;
 use hostif::stages::{Mark, mark};
-use hostif::{Corrupt, Written};
+use hostif::{Corrupt, SocketId, Written};
 use tcp::Instant;
 
 /// Notes taken from one session in one poll.
 const RING_BUDGET: usize = 256;
 /// Rounds over all sessions in search of the note that another waits for.
 const ROUNDS_MAX: usize = 16;
+
+/// What a thread of the engine's own process has written, a few bytes with nothing else to be said of them.
+#[derive(Clone, Copy, Debug)]
+pub struct SmallWrite {
+    /// The session that wrote.
+    pub session: u32,
+    /// Its socket.
+    pub socket: SocketId,
+    /// Where the bytes begin in the stream.
+    pub start: u64,
+    /// Where they end.
+    pub end: u64,
+}
 
 /// Notes of what was written on this connection up to here.
 #[derive(Clone, Copy)]
@@ -76,6 +89,21 @@ impl EngineCore {
             }
         }
         RING_BUDGET
+    }
+
+    /// Takes a note that is in no ring; see [`EngineCore::poll_note`]. The row of its socket.
+    pub(super) fn take_note(&mut self, now: Instant, note: &SmallWrite) -> Option<u32> {
+        let slot = self.programs.slot_of(note.session)?;
+        let session = self.programs.get_mut(slot)?;
+        if session.is_faulty || session.early.is_some() {
+            return None;
+        }
+        session.worked_at = now;
+        let row = self.layer.sockets.held_by(note.socket, slot)?;
+        mark(Mark::Taken);
+        self.layer.write_next(now, row, note.start, note.end)?;
+        mark(Mark::Accepted);
+        Some(row)
     }
 
     /// The session's process is gone: takes what it had noted, however its threads were interrupted.

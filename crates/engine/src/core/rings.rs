@@ -2,7 +2,7 @@
 //! that the session does not hold is `EBADF`, a position that cannot be ends the session.
 
 use super::EngineCore;
-use crate::programs::session::Session;
+use crate::programs::session::{Left, Session};
 use core::net::SocketAddr;
 use hostif::{Command, Completion, Consumed, Op};
 use rustix::io::Errno;
@@ -13,13 +13,16 @@ const RING_BUDGET: usize = 256;
 
 impl EngineCore {
     /// Takes what the session in `slot` has put into its rings. Returns how much that was.
+    #[inline]
     pub(crate) fn drain_rings(&mut self, now: Instant, slot: usize) -> usize {
-        let Some(left) = self.programs.get(slot).map(Session::left) else {
-            return 0;
-        };
-        if left.is_nothing() {
-            return 0;
+        let left = self.programs.get(slot).map(Session::left);
+        match left.filter(|left| !left.is_nothing()) {
+            Some(left) => self.drain_left(now, slot, left),
+            None => 0,
         }
+    }
+
+    fn drain_left(&mut self, now: Instant, slot: usize, left: Left) -> usize {
         let mut work = 0;
         if left.commands || left.is_owed {
             // While completions wait for space in their ring, commands wait too.

@@ -174,7 +174,16 @@ impl EngineCore {
     }
 
     /// Acts on what users' threads have finished.
+    #[inline]
     pub(crate) fn take_finished(&mut self, now: Instant) -> usize {
+        match self.programs.finished.is_empty() {
+            true => 0,
+            false => self.take_all_finished(now),
+        }
+    }
+
+    #[inline(never)]
+    fn take_all_finished(&mut self, now: Instant) -> usize {
         let mut work = 0;
         while let Some(finished) = self.programs.finished.take() {
             work += 1;

@@ -87,7 +87,7 @@ impl Inline {
                 let now = core.now();
                 core.attend(now)?;
                 self.batch.on_poll();
-                core.poll(now, None)
+                core.poll(now)
             };
             let worked = looks && self.run_surely(look)?;
             looks = true;

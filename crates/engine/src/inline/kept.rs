@@ -23,7 +23,7 @@ impl Kept<'_> {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         self.engine.run(|core| {
             // What this process wrote last counts.
-            core.poll(core.now(), None)?;
+            core.poll(core.now())?;
             Ok(core.is_needed(own))
         }) == Some(true)
     }

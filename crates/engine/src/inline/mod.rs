@@ -26,7 +26,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as StdInstant};
 
 use hostif::control::{Reply, Request};
-use hostif::{PollLock, host_hooks, sync::doorbell};
+use hostif::{PollLock, SocketId, host_hooks, sync::doorbell};
 use nic::Driver;
 use rustix::event::Timespec;
 use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
@@ -37,8 +37,8 @@ use rustix::time::{
 use self::batch::{Batch, Offer};
 pub use self::kept::Kept;
 use crate::config::Config;
-use crate::core::EngineCore;
-use crate::process::clock::{STARTED, elapsed_us};
+use crate::core::{EngineCore, SmallWrite};
+use crate::process::clock::{Origin, STARTED};
 use crate::process::core_loop::CoreLoop;
 use crate::process::latency::IdleLatency;
 use crate::sockets::user_buffer::UserBuffer;
@@ -82,7 +82,7 @@ pub struct Inline {
     polls: PollLock,
     /// Locked only by whoever holds `polls`. Empty once the engine has ended or was left behind.
     core: Mutex<Option<CoreLoop>>,
-    origin: StdInstant,
+    origin: Origin,
     /// When a thread of the program last polled, microseconds since `origin`.
     polled_us: AtomicU64,
     batch: Batch,
@@ -122,7 +122,7 @@ impl Inline {
             hold_idle_latency: false,
             ..config
         };
-        let origin = StdInstant::now();
+        let origin = Origin::now();
         let mut core = EngineCore::new(config, driver, secret, STARTED)?;
         // Their descriptors would be the program's.
         core.sysctls = Sysctls::default();
@@ -154,28 +154,44 @@ impl Inline {
     }
 
     fn now_us(&self) -> u64 {
-        elapsed_us(self.origin)
+        self.origin.elapsed_us()
     }
 
     /// Runs `work` on the core if the poll lock is free, and then polls as often as others request. `None`: it is not free,
     /// or the engine has ended.
+    #[inline]
     fn try_run<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
         if !self.polls.try_take() {
             return None;
         }
+        self.run_held(work)
+    }
+
+    /// As `try_run`, with the poll lock taken.
+    #[inline]
+    fn run_held<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
         let _panic = EndsByPanic(self);
         let result = self.run(work);
-        for _ in 0..POLLS_FOR_OTHERS {
-            if !self.polls.let_go() || !self.polls.try_take() {
-                return result;
-            }
-            self.run(|core| self.poll_core(core, None));
-        }
-        // They request faster than one thread can poll: the helper polls as well.
         if self.polls.let_go() {
-            doorbell::ring(self.kick.as_fd());
+            self.poll_for_others();
         }
         result
+    }
+
+    /// Others have requested polls while this thread held the lock, which is free again.
+    #[inline(never)]
+    fn poll_for_others(&self) {
+        for _ in 0..POLLS_FOR_OTHERS {
+            if !self.polls.try_take() {
+                return;
+            }
+            self.run(|core| self.poll_core(core, None));
+            if !self.polls.let_go() {
+                return;
+            }
+        }
+        // They request faster than one thread can poll: the helper polls as well.
+        doorbell::ring(self.kick.as_fd());
     }
 
     /// Runs `work` with the poll lock held.
@@ -240,23 +256,52 @@ impl Inline {
         let now = core.now();
         self.has_received.store(true, Ordering::Relaxed);
         let sleeps = self.has_sleepers();
-        let worked = core.poll(now, user_buffer)?;
+        let worked = core.poll_by(|core| match user_buffer {
+            Some(user_buffer) if !sleeps => core.poll_alone(now, user_buffer),
+            user_buffer => core.poll(now, user_buffer),
+        })?;
         if worked && !sleeps {
             core.on_awake()?;
         }
         Ok((now, worked))
     }
 
-    /// As `poll_core`, without a look at the device.
-    fn poll_notes(&self, core: &mut CoreLoop) -> Result<(tcp::Instant, bool), StartError> {
-        self.batch.on_poll();
+    /// As `poll_core`, of one note that is in no ring and nothing else. `None` in it: nothing was done.
+    #[inline]
+    fn poll_note(
+        &self,
+        core: &mut CoreLoop,
+        note: &SmallWrite,
+    ) -> Result<Option<(tcp::Instant, bool)>, StartError> {
         let now = core.now();
         let sleeps = self.has_sleepers();
-        let worked = core.poll_notes(now)?;
+        let mut is_taken = true;
+        let worked = core.poll_by(|core| {
+            let work = core.poll_note(now, note, !sleeps);
+            is_taken = work.is_some();
+            work.unwrap_or(0)
+        })?;
+        if !is_taken {
+            return Ok(None);
+        }
         if worked && !sleeps {
             core.on_awake()?;
         }
-        Ok((now, worked))
+        Ok(Some((now, worked)))
+    }
+
+    /// Polls for the first note after a poll that received, which is in no ring. False: it has to go by the ring. Nobody's request
+    /// is answered by this, and none must be left: what was left before the note comes first.
+    #[inline]
+    fn try_poll_note(&self, note: &SmallWrite) -> bool {
+        if !self.takes_notes_alone() || !self.polls.try_take_unrequested() {
+            return false;
+        }
+        let polled = self.run_held(|core| self.poll_note(core, note)).flatten();
+        if let Some(polled) = polled {
+            self.on_polled(polled);
+        }
+        polled.is_some()
     }
 
     /// Whether the last poll has received: then this one need not.
@@ -283,14 +328,20 @@ impl Inline {
         poll: impl FnOnce(&mut CoreLoop) -> Result<(tcp::Instant, bool), StartError>,
     ) -> bool {
         let polled = self.try_run(poll);
-        if let Some((now, worked)) = polled {
-            self.polled_us.store(now.as_us(), Ordering::Relaxed);
-            // A poll that found nothing has set no timer; if it misses a helper that has just parked, the next does not.
-            if worked || self.parked.load(Ordering::Relaxed) {
-                self.rouse();
-            }
+        if let Some(polled) = polled {
+            self.on_polled(polled);
         }
         polled.is_some()
+    }
+
+    /// A thread has polled: when that was, and whether there was anything to do.
+    #[inline]
+    fn on_polled(&self, (now, worked): (tcp::Instant, bool)) {
+        self.polled_us.store(now.as_us(), Ordering::Relaxed);
+        // A poll that found nothing has set no timer; if it misses a helper that has just parked, the next does not.
+        if worked || self.parked.load(Ordering::Relaxed) {
+            self.rouse();
+        }
     }
 
     /// A thread waits: polls, unless another thread does, and may pass its buffer for what arrives on one socket. False:
@@ -302,20 +353,44 @@ impl Inline {
 
     /// A note was left: polls, or knows that another thread polls and finds it. `small`: a note of a few bytes to be sent
     /// on that socket, which may share a poll with others that follow at once. False: the engine has ended.
-    pub fn notify(&self, small: Option<u64>) -> bool {
+    pub fn notify(&self, small: Option<SocketId>) -> bool {
         if self.ended.load(Ordering::Acquire) {
             return false;
         }
-        let offer = small.map_or(Offer::Send, |socket| {
-            let polled_us = self.polled_us.load(Ordering::Relaxed);
-            self.batch.offer(socket, polled_us, || self.now_us())
-        });
+        let offer = small.map_or(Offer::Send, |socket| self.offer(socket));
+        self.heed(offer);
+        true
+    }
+
+    /// As `notify`, of a few bytes of which no note was left yet. Where it has to go by the session's ring, `push` puts it there.
+    /// False, with nothing done: it could not, or the engine has ended.
+    pub fn write_small(&self, note: &SmallWrite, push: &dyn Fn() -> bool) -> bool {
+        if self.ended.load(Ordering::Acquire) {
+            return false;
+        }
+        let offer = self.offer(note.socket);
+        // The thread has just received, and will again; that it does in between would find nothing.
+        if offer == Offer::First && self.try_poll_note(note) {
+            return true;
+        }
+        if !push() {
+            return false;
+        }
+        self.heed(offer);
+        true
+    }
+
+    #[inline]
+    fn offer(&self, socket: SocketId) -> Offer {
+        let polled_us = self.polled_us.load(Ordering::Relaxed);
+        let now_us = || self.now_us();
+        self.batch.offer(socket.to_bits(), polled_us, now_us)
+    }
+
+    /// A note lies in a ring.
+    #[inline(never)]
+    fn heed(&self, offer: Offer) {
         match offer {
-            // The thread has just received, and will again; that it does in between would find nothing.
-            // The thread has just received, and will again; that it does in between would find nothing. Who has the lock need not
-            // request.
-            Offer::First
-                if self.takes_notes_alone() && self.try_poll_by(|core| self.poll_notes(core)) => {}
             Offer::First | Offer::Send => {
                 self.polls.request();
                 self.try_poll(None);
@@ -323,7 +398,6 @@ impl Inline {
             Offer::Kick => doorbell::ring(self.kick.as_fd()),
             Offer::Wait => {}
         }
-        true
     }
 
     /// A thread makes any other call: the small sends that were held back leave.
@@ -399,6 +473,7 @@ impl Inline {
 struct EndsByPanic<'a>(&'a Inline);
 
 impl Drop for EndsByPanic<'_> {
+    #[inline]
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.end(&mut self.0.place());

@@ -177,7 +177,7 @@ fn the_helper_sends_what_a_program_held_back_and_then_computed() {
         }
     }
     engine.keep(PATIENCE).unwrap().forget();
-    assert!(!engine.notify(Some(7)));
+    assert!(!engine.notify(None));
     doorbell::ring(engine.kick.as_fd());
     assert_eq!(helper.join().unwrap(), Ok(()));
 }

@@ -8,7 +8,7 @@ use crate::core::EngineCore;
 use crate::core::sessions;
 use crate::device::Watch;
 use crate::kernel::sharing::Shared;
-use crate::process::clock::{STARTED, time_since};
+use crate::process::clock::{Origin, STARTED, time_since};
 use crate::process::idle_exit::IdleExit;
 use crate::process::latency::IdleLatency;
 use crate::process::pace::Pace;
@@ -16,14 +16,12 @@ use crate::process::sleep;
 use crate::programs::Answer;
 use crate::programs::session::Session;
 use crate::programs::{TAG_SESSIONS, tag_of};
-use crate::sockets::user_buffer::UserBuffer;
 use crate::start_error::StartError;
 use hostif::control::Request;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::time::Instant as StdInstant;
 use tcp::Instant;
 
 /// How often a busy engine looks at its control channels, microseconds.
@@ -50,7 +48,7 @@ pub struct CoreLoop {
     /// Programs wait to be accepted until a descriptor is free.
     accept_owed: bool,
     epoll: Arc<OwnedFd>,
-    origin: StdInstant,
+    origin: Origin,
     latency: Option<IdleLatency>,
     /// Present where the engine ends when nobody needs it any more.
     idle_exit: Option<IdleExit>,
@@ -71,7 +69,7 @@ impl CoreLoop {
     pub fn new(
         mut core: EngineCore,
         listener: Option<OwnedFd>,
-        origin: StdInstant,
+        origin: Origin,
     ) -> Result<Self, StartError> {
         let system = |what| move |errno| StartError::System(what, errno);
         let epoll =
@@ -150,30 +148,24 @@ impl CoreLoop {
         self.core.layer.has_backlog() && self.core.layer.link.driver.wait_deadline_us().is_none()
     }
 
-    /// Polls the core once. A thread may pass its buffer for what arrives on one socket. Whether there was something to do.
+    /// Polls the core once. Whether there was something to do.
     ///
     /// # Errors
     /// [`StartError::Device`].
-    pub(crate) fn poll(
-        &mut self,
-        now: Instant,
-        user_buffer: Option<&mut UserBuffer<'_, '_>>,
-    ) -> Result<bool, StartError> {
-        let work = self.core.poll(now, user_buffer);
-        self.after_poll(work)
+    pub(crate) fn poll(&mut self, now: Instant) -> Result<bool, StartError> {
+        self.poll_by(|core| core.poll(now, None))
     }
 
-    /// As `poll`, of what programs have left alone.
+    /// As `poll`, in a way of the caller's, which says how much there was to do.
     ///
     /// # Errors
     /// [`StartError::Device`].
-    pub(crate) fn poll_notes(&mut self, now: Instant) -> Result<bool, StartError> {
-        let work = self.core.poll_notes(now);
-        self.after_poll(work)
-    }
-
     #[inline]
-    fn after_poll(&mut self, work: usize) -> Result<bool, StartError> {
+    pub(crate) fn poll_by(
+        &mut self,
+        poll: impl FnOnce(&mut EngineCore) -> usize,
+    ) -> Result<bool, StartError> {
+        let work = poll(&mut self.core);
         match self.core.failure() {
             Some(error) => Err(StartError::Device(error)),
             None => Ok(work > 0 || self.has_more()),
@@ -234,7 +226,7 @@ impl CoreLoop {
     /// # Errors
     /// [`StartError::Device`].
     pub(crate) fn prepare_watch(&mut self, now: Instant) -> Result<Option<u64>, StartError> {
-        let has_more = self.has_more();
+        let has_more = self.has_more() || self.core.owes_whole_poll();
         let has_work = has_more || self.core.programs.awake().any(Session::has_work);
         if has_work || !self.watch_device()? {
             return Ok(None);

@@ -4,7 +4,6 @@
 //! A stack is built over them that does nothing but give them up. See docs/decisions/0065-peers-of-a-killed-program.md.
 
 use std::sync::Arc;
-use std::time::Instant as StdInstant;
 
 use nic::Driver;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -14,7 +13,7 @@ use tcp::{Duration, Instant};
 
 use crate::config::Config;
 use crate::core::EngineCore;
-use crate::process::clock::{STARTED, time_since};
+use crate::process::clock::{Origin, STARTED, time_since};
 use crate::programs::users::Users;
 use crate::shards::Shard;
 use crate::shards::section::Section;
@@ -42,7 +41,7 @@ pub fn reset_left(
     let mut secret = [0; 16];
     rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| StartError::System("get random numbers", errno))?;
-    let origin = StdInstant::now();
+    let origin = Origin::now();
     let now = || time_since(origin);
     let mut core = EngineCore::with_shard(
         config,

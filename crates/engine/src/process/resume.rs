@@ -3,6 +3,7 @@
 
 use crate::config::{Config, KeptState, Limits};
 use crate::core::EngineCore;
+use crate::process::clock::{Origin, clock_ns};
 use crate::programs::resume::Taken;
 use crate::shards::section::Section;
 use crate::start_error::StartError;
@@ -12,9 +13,7 @@ use hostif::Steering;
 use nic::af_packet::{Handover, Numbers};
 use rustix::fd::{OwnedFd, RawFd};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 use std::io;
-use std::time::{Duration, Instant as StdInstant};
 use tcp::Instant;
 
 /// The engine before.
@@ -127,10 +126,8 @@ impl Before {
     }
 
     /// When its time began.
-    pub fn origin(&self) -> StdInstant {
-        let now = StdInstant::now();
-        let since = clock_ns().saturating_sub(self.row.origin_ns);
-        now.checked_sub(Duration::from_nanos(since)).unwrap_or(now)
+    pub fn origin(&self) -> Origin {
+        Origin::at_ns(self.row.origin_ns)
     }
 
     /// Takes up what its cores had, and closes what nobody needs of that.
@@ -171,7 +168,7 @@ impl Before {
 pub fn note_begin(
     cores: &mut [EngineCore],
     listener: &OwnedFd,
-    origin: StdInstant,
+    origin: Origin,
     steering: Steering,
 ) {
     for core in cores.iter_mut().rev() {
@@ -180,12 +177,11 @@ pub fn note_begin(
 }
 
 impl EngineCore {
-    fn note_begin(&mut self, listener: &OwnedFd, origin: StdInstant, steering: Steering) {
-        let since = u64::try_from(origin.elapsed().as_nanos()).unwrap_or(0);
+    fn note_begin(&mut self, listener: &OwnedFd, origin: Origin, steering: Steering) {
         let row = &mut *self.programs.engine;
         let begun = EngineRow {
             listener: Held::of(listener),
-            origin_ns: clock_ns().saturating_sub(since),
+            origin_ns: origin.as_ns(),
             steering_key: steering.key,
             ..*row
         };
@@ -199,13 +195,6 @@ impl EngineCore {
         let device = kept.and_then(|kept| kept.device.get(usize::from(self.shard.core)));
         self.programs.engine.device.put(device);
     }
-}
-
-/// `CLOCK_MONOTONIC`, nanoseconds.
-pub fn clock_ns() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    let part = |number: i64| u64::try_from(number).unwrap_or(0);
-    part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
 }
 
 /// One above the highest number that a descriptor of this process may have now.

@@ -5,7 +5,7 @@
 
 use crate::config::Config;
 use crate::core::EngineCore;
-use crate::process::clock::time_since;
+use crate::process::clock::{Origin, time_since};
 use crate::process::core_loop::CoreLoop;
 use crate::process::resume::{self, Before};
 use crate::programs::users::Users;
@@ -19,7 +19,6 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Arc;
-use std::time::Instant as StdInstant;
 
 /// An engine with its control socket, ready to run.
 pub struct Engine {
@@ -88,7 +87,7 @@ impl Engine {
         let ending = doorbell::create().map_err(system("make an eventfd"))?;
         let shards = Shard::all(steering).map_err(system("make an eventfd"))?;
         let cpus = config.cpus.clone();
-        let origin = before.as_ref().map_or_else(StdInstant::now, Before::origin);
+        let origin = before.as_ref().map_or_else(Origin::now, Before::origin);
         let users = Users::with_threads(config.user_share_percent);
         let cores = shards.into_iter().zip(drivers).map(|(shard, driver)| {
             let (config, users) = (config.clone(), Arc::clone(&users));

@@ -59,6 +59,12 @@ impl Programs {
         self.awake.get(at).copied()
     }
 
+    /// Whether no program but one is awake, and nothing is to be told.
+    #[inline]
+    pub(crate) fn is_only_one_awake(&self) -> bool {
+        self.awake.len() == 1 && self.news.is_empty()
+    }
+
     /// The program of a slot has had something to do.
     pub(crate) fn on_worked(&mut self, now: Instant, slot: usize) {
         if let Some(session) = self.get_mut(slot) {

@@ -35,6 +35,7 @@ pub struct Left {
 
 impl Left {
     /// Whether it would find nothing.
+    #[inline]
     pub fn is_nothing(self) -> bool {
         !(self.commands | self.written | self.consumed | self.is_owed)
     }
@@ -318,6 +319,7 @@ impl Session {
     }
 
     /// In which of its rings it has left something, and whether what it left before waits for something else.
+    #[inline]
     pub fn left(&self) -> Left {
         let Some(rings) = &self.rings else {
             return Left {

@@ -70,7 +70,69 @@ impl SocketLayer {
 
     /// After what programs have asked: what sockets have to send leaves, timers fire, who waits hears of it. Returns how
     /// much there was to do that is the stack's own affair, and that programs wait for.
+    #[inline]
     pub(crate) fn poll(&mut self, now: Instant) -> (usize, usize) {
+        let (mut work, mut served) = (0, 0);
+        if self.has_errands(now) {
+            (work, served) = self.run_errands(now);
+        }
+        served += self.transmit(now);
+        self.stamps.tell(&mut self.sockets);
+        if let Some(shared) = &mut self.shared {
+            shared.finish_poll(&mut self.stack, &mut self.link.unresolved);
+        }
+        (work, served)
+    }
+
+    /// Sends what connections have to send. Returns how many segments.
+    #[inline]
+    pub(crate) fn transmit(&mut self, now: Instant) -> usize {
+        let Self {
+            stack,
+            sockets,
+            link,
+            ..
+        } = self;
+        let mut sent = 0;
+        if stack.wants_transmit() {
+            sent = self.stamps.transmit(now, stack, sockets, link, TX_BUDGET);
+        }
+        link.flush();
+        sent
+    }
+
+    /// Whether of all sockets at most the one in `row` has news, and it none but of bytes that have come and gone: no window, no
+    /// connection, no signal, no time of sending. Captures see whole polls only.
+    #[inline]
+    pub(crate) fn concerns_at_most(&self, row: u32) -> bool {
+        let sockets = &self.sockets;
+        sockets.dirty.is_at_most(row)
+            && sockets.new_windows.is_empty()
+                & sockets.established.is_empty()
+                & sockets.signalled.is_empty()
+                & self.senders.is_empty()
+                & self.stamps.is_idle()
+                & self.link.loopback.is_empty()
+                & self.link.captures.is_empty()
+                & self.shared.is_none()
+    }
+
+    /// Whether there is anything to do before segments leave. Nearly always there is not: all of it is asked, without branches.
+    #[inline]
+    fn has_errands(&self, now: Instant) -> bool {
+        let sockets = &self.sockets;
+        let is_due = |time: Option<Instant>| time.is_some_and(|time| time <= now);
+        !self.senders.is_empty()
+            | !sockets.new_windows.is_empty()
+            | !sockets.acknowledged.is_empty()
+            | self.stack.has_group_changes()
+            | self.byte_channels.has_news(sockets, &self.link)
+            | is_due(self.stack.next_deadline())
+            | is_due(self.orphans.next_look())
+    }
+
+    #[inline(never)]
+    fn run_errands(&mut self, now: Instant) -> (usize, usize) {
         let Self {
             stack,
             sockets,
@@ -98,28 +160,11 @@ impl SocketLayer {
         }
         self.take_windows();
         self.follow_acknowledged();
-        let Self {
-            stack,
-            sockets,
-            link,
-            ..
-        } = self;
-        if stack.wants_transmit() {
-            served += self.stamps.transmit(now, stack, sockets, link, TX_BUDGET);
-        }
-        link.flush();
-        self.stamps.tell(sockets);
-        if let Some(shared) = &mut self.shared {
-            shared.finish_poll(stack, &mut link.unresolved);
-        }
         (work, served)
     }
 
     /// The link hears of windows that sockets have got and given back.
     fn take_windows(&mut self) {
-        if self.sockets.new_windows.is_empty() {
-            return;
-        }
         for (row, window) in self.sockets.new_windows.drain(..) {
             self.link.set_window(row, window);
         }

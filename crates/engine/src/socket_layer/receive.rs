@@ -112,6 +112,7 @@ impl SocketLayer {
         });
         if !replies.is_empty() {
             link.send_replies(replies);
+            link.flush();
         }
         frames
     }
@@ -138,10 +139,16 @@ impl SocketLayer {
     }
 
     /// Takes what this engine has sent to its own addresses.
+    #[inline]
     pub(crate) fn receive_own(&mut self, now: Instant) -> usize {
-        if self.link.loopback.is_empty() {
-            return 0;
+        match self.link.loopback.is_empty() {
+            true => 0,
+            false => self.receive_looped(now),
         }
+    }
+
+    #[inline(never)]
+    fn receive_looped(&mut self, now: Instant) -> usize {
         let mut frames = 0;
         while frames < BUDGET
             && let Some(bytes) = self.link.loopback.pop()
@@ -166,10 +173,16 @@ impl SocketLayer {
     }
 
     /// Hears of stations that the driver reaches by itself.
+    #[inline]
     pub(crate) fn follow_neighbours(&mut self, now: Instant) -> usize {
-        if !self.link.driver.has_peer_news() {
-            return 0;
+        match self.link.driver.has_peer_news() {
+            true => self.take_peer_news(now),
+            false => 0,
         }
+    }
+
+    #[inline(never)]
+    fn take_peer_news(&mut self, now: Instant) -> usize {
         let mut changes = 0;
         while let Some(change) = self.link.driver.poll_local_peer() {
             changes += 1;

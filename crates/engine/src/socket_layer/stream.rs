@@ -80,6 +80,30 @@ impl SocketLayer {
         Noted::Done
     }
 
+    /// As [`SocketLayer::write`], of plain bytes that begin where the stream of a connection is known to end, by its only
+    /// holder. `None`, with nothing done: it is not so.
+    pub(crate) fn write_next(
+        &mut self,
+        now: Instant,
+        row: u32,
+        start: u64,
+        end: u64,
+    ) -> Option<()> {
+        let connection = self.sockets.row(row).connection()?;
+        let is_next = self.known_written(connection) == Some(start) && start < end;
+        if !is_next || self.sockets.holders(row).len() != 1 {
+            return None;
+        }
+        if self.sockets.take_lack_of_capacity(row)
+            && let Ok(info) = self.stack.info(connection)
+        {
+            self.sockets.grow_capacity(row, info.cwnd, info.unsent);
+        }
+        self.stack.written(now, connection, end).ok()?;
+        self.sockets.copies.on_written(end - start, false);
+        Some(())
+    }
+
     /// The bytes of a note are in this file.
     fn place_file(
         &mut self,

@@ -59,45 +59,12 @@ impl Sockets {
             });
         }
     }
-}
 
-impl Host for Sockets {
-    fn receive(&mut self, owner: u64, offset: u64, data: &[u8]) {
-        mark(Mark::Placed);
-        let Some(row) = self.row_of(owner) else {
-            return;
-        };
-        let Some(span) = self.companions[at(row)].receive else {
-            return;
-        };
-        if let Some(window) = self
-            .regions
-            .find(self.row(row).region)
-            .and_then(|region| region.window(span))
-        {
-            let base = self.row(row).receive_base;
-            let placed = window.copy_in(offset.wrapping_sub(u64::from(base)), data);
-            self.copies.on_placed(placed as u64);
-        }
-    }
-
-    fn on_events(
-        &mut self,
-        connection: ConnectionId,
-        owner: u64,
-        events: Events,
-        tcp: &Connection,
-    ) {
-        let Some(row) = self.row_of(owner) else {
-            return;
-        };
-        if self.row(row).kind == Kind::Arriving {
-            self.adopt(row, connection);
-        } else if self.row(row).connection() != Some(connection) {
-            return;
-        }
+    /// What has happened besides new positions, which are published.
+    #[inline(never)]
+    fn take_events(&mut self, row: u32, events: Events, tcp: &Connection) {
+        self.dirty.note_rare();
         let (mut flags, state) = (Flags::empty(), tcp.state());
-        self.publish_positions(row, events, tcp);
         if self.companions[at(row)].hears_acks != 0
             && events.intersects(Events::WRITABLE | Events::CLOSED)
         {
@@ -148,16 +115,83 @@ impl Host for Sockets {
             self.count_rx(row);
         }
         let opens = events.intersects(Events::ESTABLISHED | Events::ERROR | Events::CLOSED);
-        let is_wanted = |sockets: &Self| {
-            sockets.with_header(row, |header| header.engine_take_tx_wanted()) == Some(true)
-        };
-        let lacked_capacity = !opens && events.contains(Events::WRITABLE) && is_wanted(self);
+        let lacked_capacity = !opens && events.contains(Events::WRITABLE) && self.is_tx_wanted(row);
         if lacked_capacity {
             self.note_lack_of_capacity(row);
         }
         if opens || lacked_capacity {
             self.count_tx(row);
         }
+    }
+
+    /// Bytes have arrived or were acknowledged, and nothing else has happened.
+    #[inline]
+    fn count_plain(&mut self, row: u32, events: Events) {
+        if events.contains(Events::READABLE) {
+            self.count_rx(row);
+        }
+        if events.contains(Events::WRITABLE) && self.is_tx_wanted(row) {
+            self.dirty.note_rare();
+            self.note_lack_of_capacity(row);
+            self.count_tx(row);
+        }
+    }
+
+    /// Whether a program waits for space; it is told once.
+    #[inline]
+    fn is_tx_wanted(&self, row: u32) -> bool {
+        self.with_header(row, |header| header.engine_take_tx_wanted()) == Some(true)
+    }
+}
+
+/// Whether bytes have arrived or were acknowledged on a connection that stands in both directions, and nothing else has happened.
+#[inline]
+fn is_plain(events: Events, tcp: &Connection) -> bool {
+    let others = Events::READABLE | Events::WRITABLE | Events::TRANSMIT;
+    (events - others).is_empty() && tcp.state() == State::Established && tcp.error().is_none()
+}
+
+impl Host for Sockets {
+    fn receive(&mut self, owner: u64, offset: u64, data: &[u8]) {
+        mark(Mark::Placed);
+        let Some(row) = self.row_of(owner) else {
+            return;
+        };
+        let Some(span) = self.companions[at(row)].receive else {
+            return;
+        };
+        if let Some(window) = self
+            .regions
+            .find(self.row(row).region)
+            .and_then(|region| region.window(span))
+        {
+            let base = self.row(row).receive_base;
+            let placed = window.copy_in(offset.wrapping_sub(u64::from(base)), data);
+            self.copies.on_placed(placed as u64);
+        }
+    }
+
+    fn on_events(
+        &mut self,
+        connection: ConnectionId,
+        owner: u64,
+        events: Events,
+        tcp: &Connection,
+    ) {
+        let Some(row) = self.row_of(owner) else {
+            return;
+        };
+        if self.row(row).kind == Kind::Arriving {
+            self.adopt(row, connection);
+        } else if self.row(row).connection() != Some(connection) {
+            return;
+        }
+        self.publish_positions(row, events, tcp);
+        if self.companions[at(row)].hears_acks == 0 && is_plain(events, tcp) {
+            self.count_plain(row, events);
+            return;
+        }
+        self.take_events(row, events, tcp);
     }
 
     fn on_incoming(

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 pub struct Dirty {
     rows: VecDeque<u32>,
     marked: Vec<bool>,
+    /// Since it was last dealt with, something has happened besides bytes that arrived or were acknowledged.
+    is_rare: bool,
 }
 
 impl Dirty {
@@ -16,6 +18,7 @@ impl Dirty {
         Self {
             rows: VecDeque::new(),
             marked: vec![false; rows],
+            is_rare: false,
         }
     }
 
@@ -35,6 +38,23 @@ impl Dirty {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
+    }
+
+    /// Something has happened besides bytes that arrived or were acknowledged.
+    pub fn note_rare(&mut self) {
+        self.is_rare = true;
+    }
+
+    /// A whole poll deals with it.
+    #[inline]
+    pub fn forget_rare(&mut self) {
+        self.is_rare = false;
+    }
+
+    /// Whether there is none but perhaps this one, and it of bytes alone.
+    #[inline]
+    pub fn is_at_most(&self, row: u32) -> bool {
+        !self.is_rare && self.rows.len() <= 1 && self.rows.front().is_none_or(|first| *first == row)
     }
 
     /// Takes the row that was marked first.

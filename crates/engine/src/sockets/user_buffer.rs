@@ -34,6 +34,8 @@ pub struct UserBuffer<'a, 'b> {
     /// Bytes of the last segment that was placed.
     last: usize,
     is_closed: bool,
+    /// Something has arrived that was placed elsewhere.
+    has_spilled: bool,
     /// The row of its socket, once the first frame has come; `None` in it: nothing may be placed.
     row: Option<Option<u32>>,
 }
@@ -57,6 +59,7 @@ impl<'a, 'b> UserBuffer<'a, 'b> {
             placed: 0,
             last: 0,
             is_closed: false,
+            has_spilled: false,
             row: None,
         }
     }
@@ -79,6 +82,12 @@ impl<'a, 'b> UserBuffer<'a, 'b> {
     #[must_use]
     pub fn placed(&self) -> usize {
         self.placed
+    }
+
+    /// Whether all that has arrived lies there, and that is something.
+    #[inline]
+    pub(crate) fn has_all(&self) -> bool {
+        self.placed > 0 && !self.has_spilled
     }
 
     pub(crate) fn session(&self) -> u32 {
@@ -111,6 +120,14 @@ impl<'a, 'b> UserBuffer<'a, 'b> {
             return 0;
         }
         let mut before = self.skipped + self.placed;
+        if let Some(first) = self.slices.first_mut()
+            && let Some(free) = first.get_mut(before..before + bytes.len())
+        {
+            hostif::copy::copy_slice(bytes, free);
+            self.placed += bytes.len();
+            self.last = bytes.len();
+            return bytes.len();
+        }
         let mut rest = bytes;
         for slice in self.slices.iter_mut() {
             let Some(free) = slice.get_mut(before..) else {
@@ -148,6 +165,7 @@ impl Host for WithUserBuffer<'_, '_, '_, '_> {
             0
         };
         if taken < data.len() {
+            self.user_buffer.has_spilled = true;
             let offset = offset + taken as u64;
             self.sockets.receive(owner, offset, &data[taken..]);
         }

@@ -72,6 +72,12 @@ impl Stamps {
         }
     }
 
+    /// Whether no time of sending is waited for.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting == 0 && self.news.is_empty()
+    }
+
     /// Sends what connections have to send: at most `budget` segments. Returns how many.
     pub(crate) fn transmit(
         &mut self,

@@ -44,6 +44,17 @@ impl PollLock {
         taken
     }
 
+    /// Takes the lock if no other thread has it and none has requested a poll: for work that answers no request. One that comes
+    /// meanwhile is seen by `let_go`.
+    #[must_use]
+    pub fn try_take_unrequested(&self) -> bool {
+        self.owed.load(Ordering::Relaxed) == 0
+            && self
+                .taken
+                .compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+    }
+
     /// Releases the lock. True: a poll was requested meanwhile, and the caller has to try to take the lock again.
     #[must_use]
     pub fn let_go(&self) -> bool {

@@ -12,7 +12,7 @@ use crate::shared_slice::SharedSlice;
 use crate::sys::{self, done, invalid};
 use crate::vnet;
 use bpf::classic::Instruction;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, SendFlags, recv};
 
 /// The virtio header, the frame's headers, and its payload spans.
 const SPANS: usize = 2 + SPANS_MAX;
@@ -138,45 +138,43 @@ fn message(spans: &mut [libc::iovec; SPANS]) -> libc::msghdr {
 /// Frames up to this size are put together here: gathering costs the kernel more than the copy.
 const SMALL_BYTES: usize = 256;
 
-/// Sends a frame that is small, headers, payload and all, in one piece.
+/// Sends a frame that is small, headers, payload and all, in one piece of `len` bytes with the virtio header.
 fn send_small(
     fd: BorrowedFd<'_>,
     offload: &[u8; vnet::LEN],
     frame: &TxFrame<'_>,
+    len: usize,
 ) -> io::Result<()> {
     let mut bytes = [0; SMALL_BYTES];
-    let (start, rest) = bytes.split_at_mut(offload.len());
-    start.copy_from_slice(offload);
-    let (headers, payload) = rest.split_at_mut(frame.headers.len());
-    headers.copy_from_slice(frame.headers);
-    let mut rest = payload;
-    for span in frame.payload.iter().filter(|span| !span.is_empty()) {
-        let copied = span.copy_to(rest);
-        rest = &mut rest[copied..];
+    bytes[..vnet::LEN].copy_from_slice(offload);
+    let mut end = vnet::LEN + frame.headers.len();
+    bytes[vnet::LEN..end].copy_from_slice(frame.headers);
+    for span in &frame.payload {
+        if !span.is_empty() {
+            end += span.copy_to(&mut bytes[end..]);
+        }
     }
-    // SAFETY: the kernel reads so many bytes, which the caller has checked to fit; there is no address.
-    let sent = unsafe {
-        libc::syscall(
-            libc::SYS_sendto,
-            fd.as_raw_fd(),
-            bytes.as_ptr(),
-            offload.len() + frame.frame_len(),
-            libc::MSG_DONTWAIT,
-            std::ptr::null::<libc::sockaddr>(),
-            0,
-        )
-    };
-    done(sent)
+    rustix::net::send(fd, &bytes[..len], SendFlags::DONTWAIT)?;
+    Ok(())
 }
 
-/// Sends one frame, gathered by the kernel straight from where its parts lie.
-pub(super) fn send(fd: BorrowedFd<'_>, frame: &TxFrame<'_>) -> io::Result<()> {
+/// Sends one frame of `frame_len` bytes, gathered by the kernel straight from where its parts lie.
+pub(super) fn send(fd: BorrowedFd<'_>, frame: &TxFrame<'_>, frame_len: usize) -> io::Result<()> {
     let offload = vnet::emit(frame);
-    let is_readable = !frame.payload.iter().any(SharedSlice::is_for_kernel);
-    if is_readable && offload.len() + frame.frame_len() <= SMALL_BYTES {
-        return send_small(fd, &offload, frame);
+    let len = offload.len() + frame_len;
+    if len <= SMALL_BYTES && !frame.payload.iter().any(SharedSlice::is_for_kernel) {
+        return send_small(fd, &offload, frame, len);
     }
-    let mut spans = gather(&offload, frame);
+    send_gathered(fd, &offload, frame)
+}
+
+#[inline(never)]
+fn send_gathered(
+    fd: BorrowedFd<'_>,
+    offload: &[u8; vnet::LEN],
+    frame: &TxFrame<'_>,
+) -> io::Result<()> {
+    let mut spans = gather(offload, frame);
     let message = message(&mut spans);
     // Not libc's sendmsg, which may be the symbol of a library around this code, and looks for cancellation.
     // SAFETY: `message` points at `spans`, and they at the virtio header, the headers and the

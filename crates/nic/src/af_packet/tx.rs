@@ -9,11 +9,12 @@ use crate::driver::TxFrame;
 impl AfPacket {
     pub(super) fn send(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
         for (taken, frame) in frames.iter().enumerate() {
-            match sys::send(self.socket.as_fd(), frame) {
+            let len = frame.frame_len();
+            match sys::send(self.socket.as_fd(), frame, len) {
                 Ok(()) => {
                     self.retry.on_taken();
                     self.counters.tx_frames += 1;
-                    self.counters.tx_bytes += frame.frame_len() as u64;
+                    self.counters.tx_bytes += len as u64;
                 }
                 Err(error) => {
                     if !self.judge_send(&error)? {

@@ -68,8 +68,16 @@ impl Stamping {
     }
 
     /// Which times a call on a stream asks for, where `asked` came with it.
+    #[inline]
     pub fn of_stream(&self, asked: Option<u32>) -> u8 {
-        let flags = self.flags();
+        match (self.flags(), asked) {
+            (0, None) => 0,
+            (flags, asked) => self.of_asking_stream(flags, asked),
+        }
+    }
+
+    #[inline(never)]
+    fn of_asking_stream(&self, flags: u32, asked: Option<u32>) -> u8 {
         let stamps = stamps(of_call(flags, asked));
         if stamps != 0 && !self.is_used() {
             self.is_used.store(true, Ordering::Relaxed);

@@ -18,6 +18,7 @@ use crate::addresses;
 use crate::calls::datagram::{self, Control, want};
 use crate::calls::error_queue;
 use crate::outcome::Switched;
+use crate::sys::Inside;
 use switch::readiness::Phase;
 use switch::stream::Stream;
 
@@ -115,8 +116,9 @@ impl Call<'_> {
         let mut placed = 0;
         if flags == 0 && offset < 0 && inline_engine::is_here() && self.may_receive_at_once()? {
             // It is there when the thread asks for it, nearly always.
-            placed = self.stream.receive_at_once(slices);
-            if placed > 0 && self.stream.readable_bytes() == 0 {
+            let is_all;
+            (placed, is_all) = self.stream.receive_at_once(slices, Inside::held());
+            if placed > 0 && is_all {
                 return Ok(placed);
             }
         }
@@ -212,14 +214,9 @@ impl Call<'_> {
     }
 
     /// Whether the call, which finds nothing in the window, is one that waits for as long as it takes and for nothing but bytes.
+    #[inline]
     fn may_receive_at_once(&self) -> Result<bool, Errno> {
-        let is_usual = self.stream.readable_bytes() == 0
-            && self.stream.is_flowing()
-            && !self.socket.receive_shut()
-            && !self.socket.is_spent()
-            && !self.socket.is_signalled()
-            && self.socket.low_water() <= 1
-            && self.socket.receive_timeout().is_none();
+        let is_usual = self.socket.receives_plainly() && self.stream.awaits_bytes();
         Ok(is_usual && !self.socket.is_nonblocking(self.fd)?)
     }
 

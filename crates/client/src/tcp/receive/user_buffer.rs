@@ -8,14 +8,16 @@
 use core::cell::{Cell, RefCell};
 use std::io::IoSliceMut;
 
+use hostif::SocketHeader;
 use hostif::header::SHUT_READ;
 use hostif::stages::{Mark, mark};
 use rustix::io::Errno;
 
-use crate::engines::inline_engine::{self, DirectReceive, InlineEngine};
+use crate::engines::attachment::Attachment;
+use crate::engines::inline_engine::{self, DirectReceive, Held, InlineEngine};
 use crate::engines::session::Session;
-use crate::tcp::receive::Arrived;
-use crate::tcp::send::Doorbell;
+use crate::socket::LockGuard;
+use crate::tcp::receive::Step;
 use crate::tcp::socket::TcpSocket;
 use crate::wait::sleep::Woken;
 use crate::wait::{Until, wait_with_buffer};
@@ -53,22 +55,34 @@ impl<'a, 'b> UserBuffer<'a, 'b> {
     /// Polls with the buffer passed; `None`: did not poll. Else whether the engine has to be told at once of what was
     /// placed and consumed: the peer waits for a larger window.
     fn try_poll(&self, inline_engine: &dyn InlineEngine) -> Option<bool> {
-        let mut arrived = self.socket.nothing_in_window().ok()?;
-        let socket = (arrived.attachment.session, self.socket.id());
-        let start = arrived.consumed;
         let mut slices = self.slices.borrow_mut();
-        let placed = inline_engine.poll_into(socket, start, &mut slices, self.filled.get())?;
-        if placed == 0 {
-            return Some(false);
-        }
-        mark(Mark::Seen);
-        self.filled.set(self.filled.get() + placed);
-        self.placed.set(self.placed.get() + placed);
-        let there = arrived.header.received_end().saturating_sub(start);
-        arrived.available = usize::try_from(there).unwrap_or(placed);
-        // Where that fails the engine is gone, which the next call hears.
-        Some(arrived.note(placed).unwrap_or(false))
+        let arrived = self
+            .socket
+            .poll_into(inline_engine, &mut slices, self.filled.get())?;
+        self.filled.set(self.filled.get() + arrived.placed);
+        self.placed.set(self.placed.get() + arrived.placed);
+        Some(arrived.is_urging)
     }
+}
+
+/// What a poll with a buffer has brought.
+struct Placed {
+    /// Bytes in the buffer.
+    placed: usize,
+    /// The engine has to be told at once that they were consumed.
+    is_urging: bool,
+    /// More has arrived, and lies in the window.
+    has_more: bool,
+}
+
+/// The receive side with its lock, where all that has arrived was consumed.
+struct EmptyWindow<'a> {
+    attachment: &'static Attachment,
+    header: SocketHeader<'a>,
+    start: u64,
+    /// Bytes of the window that the peer may fill.
+    offered: u32,
+    _held: LockGuard<'a>,
 }
 
 /// As [`wait_on`], for the socket of the user buffer: what arrives may already lie in its buffer afterwards, which `until` has
@@ -108,60 +122,86 @@ impl DirectReceive for UserBuffer<'_, '_> {
 
 impl TcpSocket {
     /// Polls an engine inside this process once, for a thread that waits otherwise, with `slices` as its buffer. How many bytes were
-    /// placed there.
-    pub fn receive_at_once(&self, slices: &mut [IoSliceMut<'_>]) -> usize {
+    /// placed there, and whether that is all that has arrived.
+    pub fn receive_at_once(&self, slices: &mut [IoSliceMut<'_>], _held: Held) -> (usize, bool) {
         let Some(inline_engine) = inline_engine::current() else {
-            return 0;
+            return (0, false);
         };
-        let user_buffer = UserBuffer::new(self, slices, 0);
-        inline_engine::poll(inline_engine, Some(&user_buffer));
-        let placed = user_buffer.placed();
-        if placed > 0 {
+        let Some(arrived) = self.poll_into(inline_engine, slices, 0) else {
+            inline_engine.poll();
+            return (0, false);
+        };
+        if arrived.is_urging {
+            inline_engine.notify();
+        }
+        if arrived.placed > 0 {
             // No time was spent on waiting.
             self.session().poll_budget.on_found_at_once();
         }
-        placed
+        (arrived.placed, !arrived.has_more)
+    }
+
+    /// Polls with what follows the first `filled` bytes of `slices` as the buffer; `None`: did not poll.
+    #[inline]
+    fn poll_into(
+        &self,
+        inline_engine: &dyn InlineEngine,
+        slices: &mut [IoSliceMut<'_>],
+        filled: usize,
+    ) -> Option<Placed> {
+        let empty = self.hold_empty_window()?;
+        let (session, start) = (empty.attachment.session, empty.start);
+        let placed = inline_engine.poll_into((session, self.id()), start, slices, filled)?;
+        let mut arrived = Placed {
+            placed,
+            is_urging: false,
+            has_more: false,
+        };
+        if placed > 0 {
+            mark(Mark::Seen);
+            let step = Step {
+                start,
+                end: start + placed as u64,
+                offered: empty.offered,
+                in_place: false,
+            };
+            arrived.has_more = empty.header.received_end() > step.end;
+            empty.header.program_set_consumed(step.end);
+            // Where that fails the engine is gone, which the next call hears.
+            let noted = self.note(empty.attachment, &step, !arrived.has_more);
+            arrived.is_urging = noted.unwrap_or(false);
+        }
+        Some(arrived)
     }
 
     /// The receive side with its lock, where all that has arrived was consumed and nothing but the next bytes can come
     /// next.
-    fn nothing_in_window(&self) -> Result<Arrived<'_>, Errno> {
-        let (_, receive) = self.spans().ok_or(Errno::NOTCONN)?;
-        let window = self.region().window(receive).ok_or(Errno::PROTO)?;
-        let attachment = self.attachment()?;
+    #[inline]
+    fn hold_empty_window(&self) -> Option<EmptyWindow<'_>> {
+        let (_, receive) = self.spans()?;
+        let attachment = self.attachment_of_living()?;
         let header = self.header();
+        let receives = &attachment.receives;
         let is_strange = self.meet_byte_channels().is_some()
             || header.urgent_end() != 0
             || header.shut() & SHUT_READ != 0
-            || attachment.is_dead()
-            || attachment
-                .receives
+            || receives
                 .pending()
-                .is_ok_and(|pending| pending >= attachment.receives.capacity());
-        let held = self.try_hold(attachment, header.receive_lock());
-        let (false, Some(held)) = (is_strange, held) else {
-            return Err(Errno::AGAIN);
-        };
-        let consumed = header.consumed();
-        if header.received_end() != consumed || !header.is_of(self.id()) {
-            return Err(Errno::AGAIN);
+                .is_ok_and(|pending| pending >= receives.capacity());
+        if is_strange {
+            return None;
         }
-        let (place, offered) = header.receive_place(consumed, receive.size);
-        Ok(Arrived {
-            socket: self,
+        let held = self.try_hold(attachment, header.receive_lock())?;
+        let start = header.consumed();
+        if header.received_end() != start || !header.is_of(self.id()) {
+            return None;
+        }
+        let (_, offered) = header.receive_place(start, receive.size);
+        Some(EmptyWindow {
             attachment,
             header,
-            window,
-            start: consumed,
-            copies: false,
-            consumed,
-            available: 0,
-            place,
+            start,
             offered,
-            skips: false,
-            in_place: false,
-            bell: Doorbell::Later,
-            byte_channel: None,
             _held: held,
         })
     }

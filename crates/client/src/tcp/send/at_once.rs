@@ -8,17 +8,18 @@ use hostif::header::SHUT_WRITE;
 use hostif::stages::{Mark, mark};
 use hostif::{Flags, SocketHeader, WriteMode, Written};
 
+use crate::engines::inline_engine::Held;
 use crate::tcp::send::SMALL_BYTES;
 use crate::tcp::socket::TcpSocket;
 
 impl TcpSocket {
     /// Sends all `total` bytes of `slices`, as [`TcpSocket::try_send`] does. False, with nothing done: that has to say
     /// what is the matter.
-    pub fn send_at_once(&self, slices: &[IoSlice<'_>], total: usize) -> bool {
-        self.try_send_at_once(slices, total).is_some()
+    pub fn send_at_once(&self, slices: &[IoSlice<'_>], total: usize, held: Held) -> bool {
+        self.try_send_at_once(slices, total, held).is_some()
     }
 
-    fn try_send_at_once(&self, slices: &[IoSlice<'_>], total: usize) -> Option<()> {
+    fn try_send_at_once(&self, slices: &[IoSlice<'_>], total: usize, held: Held) -> Option<()> {
         let bytes = u32::try_from(total).ok().filter(|bytes| *bytes > 0)?;
         let header = self.header();
         let is_usual = total < SMALL_BYTES
@@ -50,11 +51,13 @@ impl TcpSocket {
             stamps: 0,
         };
         mark(Mark::Pushed);
-        // Where the ring is full nobody knows of the bytes, and the long way waits for room.
-        attachment.sends.push(&note).ok()?;
         header.program_set_written(end);
+        if !attachment.tell_written(&note, held) {
+            // The ring is full: nobody knows of the bytes, and the long way waits for room.
+            header.program_set_written(written);
+            return None;
+        }
         header.program_count_write();
-        attachment.ring_engine_small(self.id());
         Some(())
     }
 }

@@ -84,9 +84,15 @@ impl FinishedJobs {
         self.answers.clone()
     }
 
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        !self.answers.waits.load(Ordering::Acquire)
+    }
+
     /// The next one.
     pub fn take(&self) -> Option<Finished> {
-        if !self.answers.waits.load(Ordering::Acquire) {
+        if self.is_empty() {
             return None;
         }
         if let Ok(finished) = self.receiver.try_recv() {

@@ -55,3 +55,30 @@ fn loom_no_note_is_left_lying_when_all_have_let_go() {
         assert_eq!(seen, 2);
     });
 }
+
+/// Who takes the lock for work that answers no request leaves the requests of others to be answered.
+#[test]
+fn loom_work_that_answers_no_request_leaves_none_lying() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(4);
+    builder.check(|| {
+        let engine = Arc::new(Engine::default());
+        let other = {
+            let engine = Arc::clone(&engine);
+            thread::spawn(move || {
+                engine.pushed.fetch_add(1, Ordering::Relaxed);
+                engine.turns.request();
+                engine.run();
+            })
+        };
+        if engine.turns.try_take_unrequested() {
+            assert_eq!(engine.inside.fetch_add(1, Ordering::Relaxed), 0);
+            engine.inside.fetch_sub(1, Ordering::Relaxed);
+            if engine.turns.let_go() {
+                engine.run();
+            }
+        }
+        other.join().unwrap();
+        assert_eq!(engine.seen.load(Ordering::Relaxed), 1);
+    });
+}

@@ -154,6 +154,7 @@ pub(super) unsafe fn io_slices<'a>(
     }
 }
 
+#[inline(always)]
 pub(super) unsafe fn received(
     fd: c_int,
     buf: *mut c_void,
@@ -199,6 +200,7 @@ fn receive_nowhere(fd: c_int, len: size_t, flags: c_int) -> Switched<usize> {
 }
 
 /// write(2) and send(2).
+#[inline(always)]
 pub(super) unsafe fn sent(
     fd: c_int,
     buf: *const c_void,

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use rustix::io::Errno;
 
 use super::{Call, Wait, position};
-use crate::sys;
+use crate::sys::{self, Inside};
 use client::WriteMode;
 use switch::readiness::{ALWAYS, OUT, Phase};
 
@@ -26,7 +26,7 @@ impl Call<'_> {
         if flags & !FOR_WAITS == 0
             && stamps == 0
             && !self.socket.send_shut()
-            && self.stream.send_at_once(slices, total)
+            && self.stream.send_at_once(slices, total, Inside::held())
         {
             return Ok(total);
         }

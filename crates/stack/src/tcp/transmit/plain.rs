@@ -99,18 +99,19 @@ impl Tcp<'_> {
         let end = *sent + quantum;
         while *sent < end {
             let left = end - *sent;
-            let plain = self.fly(index, |record, blocks| {
+            let mut plain = self.fly(index, |record, blocks| {
                 record.tcp.poll_plain(now, &limits, left, blocks)
             });
-            let Some(mut plain) = plain else {
+            // Where it lies: moved it would be copied.
+            let Some(plain) = &mut plain else {
                 return Turn::Over;
             };
             let (record, template) = self.template(ip, way);
             template.begin(&plain.header);
             loop {
-                let done = send_piece(ip, way, record, template, &plain, egress);
+                let done = send_piece(ip, way, record, template, plain, egress);
                 if let Err(Busy) = done {
-                    return self.refuse(index, plain.into(), plain.piece);
+                    return self.refuse(index, (*plain).into(), plain.piece);
                 }
                 *sent += 1;
                 if !plain.advance() {
