@@ -75,9 +75,7 @@ pub(crate) struct Player<'r, 'b> {
     /// The number of the last echo request, and of the last reply.
     asked: u16,
     answered: u16,
-    /// How long those who work for the host had waited for a processor when the last event was caused.
-    waited_ns: i64,
-    /// The same when the script began.
+    /// How long those who work for the host had waited for a processor when the script began.
     waited_before_ns: i64,
     trace: Vec<String>,
     buffer: Vec<u8>,
@@ -110,7 +108,7 @@ pub fn play(
         Family::Ip4 => HEADERS_IP4,
         Family::Ip6 => HEADERS_IP6,
     };
-    let waited_ns = run.waited_ns();
+    let waited_before_ns = run.waited_ns();
     let start_ns = now_ns();
     let mut player = Player {
         run,
@@ -128,8 +126,7 @@ pub fn play(
         is_unsettled: true,
         asked: 0,
         answered: 0,
-        waited_ns,
-        waited_before_ns: waited_ns,
+        waited_before_ns,
         trace: Vec::new(),
         buffer: vec![0; 65_536 + 64],
     };

@@ -9,10 +9,11 @@ use std::{
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use lab::{Finished, Lab, LabSpec, Program};
+use serde_json::Value;
 
 use crate::{PATIENCE, host, shunt};
 
@@ -153,6 +154,22 @@ impl World {
         engine
             .unwrap_or_else(|| panic!("{:?} has no engine process", self.way))
             .serving_pid()
+    }
+
+    /// Waits until the engine has gone on for a second, if it follows another one: of those that are killed sooner the third is given
+    /// up.
+    ///
+    /// # Panics
+    /// Where none does.
+    pub fn wait_engine_goes_on(&self) {
+        crate::wait_for("an engine that goes on", PATIENCE, || {
+            let Ok(status) = serde_json::from_str::<Value>(&self.status()) else {
+                return false;
+            };
+            let began_s = status["kept"]["last_s"].as_u64().unwrap_or(0);
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            now.is_ok_and(|now| now.as_secs() >= began_s + 2)
+        });
     }
 
     /// Whether everything runs on host `a`.

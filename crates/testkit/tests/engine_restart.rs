@@ -10,7 +10,7 @@ mod several_cores;
 #[path = "engine_restart/tap.rs"]
 mod tap;
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, time::SystemTime};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -55,15 +55,7 @@ fn status(world: &World) -> Value {
 fn kill_engine(world: &World) {
     let restarts = || status(world)["kept"]["restarts"].as_u64();
     let before = restarts();
-    // One that is killed as soon as it goes on is given up after the third.
-    let now_s = || {
-        SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap()
-            .as_secs()
-    };
-    let last_s = status(world)["kept"]["last_s"].as_u64().unwrap_or(0);
-    wait_for("a life of a second", PATIENCE, || now_s() >= last_s + 2);
+    world.wait_engine_goes_on();
     let pid = i32::try_from(world.engine_pid()).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     wait_for("the next engine", PATIENCE, || {

@@ -5,8 +5,6 @@
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
-use std::time::SystemTime;
-
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use testkit::{
@@ -78,13 +76,6 @@ fn status(world: &World) -> Value {
     serde_json::from_str(&world.status()).unwrap()
 }
 
-/// Whether the engine began a second ago, if it follows another one.
-fn has_lived(world: &World) -> bool {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let began_s = status(world)["kept"]["last_s"].as_u64().unwrap_or(0);
-    now.unwrap().as_secs() >= began_s + 2
-}
-
 fn wait(program: &mut Program, word: &str) {
     program
         .wait_until(word, PATIENCE, |one| one.stdout().contains(word))
@@ -147,9 +138,9 @@ fn a_connection_goes_on_while_the_engine_is_killed() {
     let mut client = start(&world, ASK, "600");
     for round in 0..3_u64 {
         wait(&mut client, &format!("at {}\n", 50 + round * 150));
-        // The third that is killed as soon as it goes on is given up: meanwhile the client stands still.
+        // It would be over by then.
         client.signal(Signal::STOP).unwrap();
-        wait_for("a life of a second", PATIENCE, || has_lived(&world));
+        world.wait_engine_goes_on();
         let before = client.lines().len();
         client.signal(Signal::CONT).unwrap();
         client

@@ -1,5 +1,5 @@
-//! Who works for the host under test and its peer, and how long it has waited for a processor meanwhile: so much later may come
-//! what the host says.
+//! Who works for the host under test and its peer, and how long it has waited for a processor meanwhile: a run in which that was
+//! long says nothing about the host.
 
 use std::{fs, path::Path};
 

@@ -48,7 +48,6 @@ impl Player<'_, '_> {
     fn begin(&mut self, when: When) -> Result<(), String> {
         self.settle()?;
         self.wait(when)?;
-        self.waited_ns = self.run.waited_ns();
         self.is_unsettled = true;
         Ok(())
     }
@@ -134,9 +133,7 @@ impl Player<'_, '_> {
     /// What is wrong with the time of something that was not ours to choose.
     pub(super) fn lateness(&self, base: i64, span: Span, when: When, at_ns: i64) -> Option<String> {
         let after_ms = (at_ns - base) / 1_000_000;
-        let late_ns = at_ns - base - ns(span.until);
-        // Nobody answers who has no processor.
-        if late_ns > 0 && late_ns > self.run.waited_ns() - self.waited_ns {
+        if at_ns > base + ns(span.until) {
             let until = span.until.as_millis();
             return Some(format!(
                 "it is late: {after_ms} ms after, not {until} at most"
