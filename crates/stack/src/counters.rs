@@ -172,7 +172,7 @@ counters! {
     tcp_in_csum_errors => "TcpInCsumErrors",
     /// Resets sent for segments that belong to nothing.
     tcp_out_rsts => "TcpOutRsts",
-    /// SYNs or final ACKs dropped because the accept queue was full.
+    /// SYNs or final ACKs that found the accept queue full; `listen_drops` counts those that were dropped.
     listen_overflows => "TcpExtListenOverflows",
     /// SYNs dropped for any reason.
     listen_drops => "TcpExtListenDrops",

@@ -325,6 +325,8 @@ impl<'m> Scene<'m> {
             self.world
                 .alive
                 .insert(accepted.owner, Some(accepted.connection));
+            self.stack
+                .take_deferred(self.now, self.listener, &mut self.world, &mut self.tap);
         }
     }
 

@@ -126,6 +126,9 @@ impl SocketLayer {
         self.sockets
             .set_addresses(new_row, accepted.local, accepted.remote);
         self.sockets.hold(new_row, slot);
+        let now = self.sockets.now();
+        self.stack
+            .take_deferred(now, listener, &mut self.sockets, &mut self.link);
         Ok((new_row, accepted.remote))
     }
 

@@ -127,7 +127,7 @@ impl Stack<'_> {
     }
 
     /// Takes the connection that has waited longest, if there is one. It may have ended meanwhile: then
-    /// its view says why.
+    /// its view says why. What has waited for the space goes on by [`Stack::take_deferred`].
     ///
     /// # Errors
     /// [`Error::NotFound`].

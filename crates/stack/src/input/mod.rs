@@ -7,6 +7,7 @@
 //! that delivered the packet, on the interface it came by: a stranger's packet then costs neither a
 //! route lookup nor an entry of the neighbour cache.
 
+mod deferred;
 mod detour;
 mod icmp;
 mod icmpv6;
@@ -155,9 +156,12 @@ impl Stack<'_> {
         // asks everybody for one.
         let is_nobody = ip.source.is_unspecified()
             && (ip.protocol == Protocol::IGMP || ip.destination.is_broadcast());
-        if !(is_nobody || self.is_possible_source(&arrival))
-            || !(is_for_all || self.ip.link.interfaces.owns(arrival.destination))
-        {
+        let ends = self.ip.link.interfaces.ends(ip.source, ip.destination);
+        // RFC 1122 §3.2.1.3: own and loopback addresses come by the loopback only.
+        let is_here = ends.is_source_own || ip.source.is_loopback() || ip.destination.is_loopback();
+        let is_possible =
+            ends.is_source_unicast && (came.config.resolution == Resolution::Loopback || !is_here);
+        if !(is_nobody || is_possible) || !(is_for_all || ends.is_destination_own) {
             self.ip.link.counters.ip_in_addr_errors += 1;
             return;
         }
@@ -224,7 +228,7 @@ impl Stack<'_> {
             segment_bytes: came.meta.segment_bytes,
             frame: came.frame,
         };
-        if !self.is_possible_source(&arrival) || !self.is_destination(&arrival) {
+        if !self.is_possible_ipv6_source(&arrival) || !self.is_ipv6_destination(&arrival) {
             self.ip.link.counters.ip6_in_addr_errors += 1;
             return;
         }
@@ -257,10 +261,10 @@ impl Stack<'_> {
         }
     }
 
-    /// Whether the source of a packet can be another host (RFC 1122 §3.2.1.3, RFC 4291 §2.5.2, §2.5.3):
-    /// own and loopback addresses come by the loopback only.
+    /// Whether the source of a packet can be another host (RFC 4291 §2.5.2, §2.5.3): own and loopback addresses come by the
+    /// loopback only.
     #[inline]
-    fn is_possible_source(&self, arrival: &Arrival<'_>) -> bool {
+    fn is_possible_ipv6_source(&self, arrival: &Arrival<'_>) -> bool {
         let Arrival {
             source,
             destination,
@@ -273,12 +277,12 @@ impl Stack<'_> {
             && !destination.is_loopback()
             && !self.ip.link.interfaces.owns_on(arrival.interface, source);
         // RFC 4861 §7.1.1, RFC 4862 §5.4: who has no address yet speaks to groups without one.
-        let is_nobody = source.is_unspecified() && source.is_ipv6() && destination.is_multicast();
+        let is_nobody = source.is_unspecified() && destination.is_multicast();
         is_foreign && (is_nobody || self.ip.link.interfaces.is_unicast(source))
     }
 
-    /// Whether an IPv6 packet is for this host.
-    fn is_destination(&self, arrival: &Arrival<'_>) -> bool {
+    /// Whether a packet is for this host.
+    fn is_ipv6_destination(&self, arrival: &Arrival<'_>) -> bool {
         match arrival.destination {
             group if group.is_multicast() => {
                 let link = arrival.link_of_many(&self.ip.link.interfaces);
@@ -309,7 +313,7 @@ impl Stack<'_> {
     }
 
     /// Hands a whole packet to its protocol.
-    fn deliver(
+    pub(crate) fn deliver(
         &mut self,
         now: Instant,
         arrival: &Arrival<'_>,

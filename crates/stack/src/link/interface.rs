@@ -134,6 +134,22 @@ impl Owned {
     }
 }
 
+/// What the addresses of an IPv4 packet are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ends {
+    /// As [`Interfaces::is_unicast`].
+    pub(crate) is_source_unicast: bool,
+    /// As [`Interfaces::owns`].
+    pub(crate) is_source_own: bool,
+    pub(crate) is_destination_own: bool,
+}
+
+/// Neither "this host", nor a group, nor reserved (RFC 1122 §3.2.1.3), whatever the prefixes of links are.
+const fn is_class_unicast(address: Ipv4Addr) -> bool {
+    let [first, ..] = address.octets();
+    first != 0 && first < 224
+}
+
 #[derive(Debug)]
 pub(crate) struct Interface {
     pub(crate) config: InterfaceConfig,
@@ -356,14 +372,38 @@ impl Interfaces {
         found.next().or_else(|| self.iter().find_map(speaks))
     }
 
+    /// What the addresses of a packet are, by one look at all that this host has.
+    #[inline]
+    pub(crate) fn ends(&self, source: Ipv4Addr, destination: Ipv4Addr) -> Ends {
+        let mut ends = Ends {
+            is_source_unicast: is_class_unicast(source),
+            is_source_own: false,
+            is_destination_own: false,
+        };
+        for interface in &self.list {
+            let is_loopback = interface.config.resolution == Resolution::Loopback;
+            for owned in &interface.addresses {
+                let IpAddr::V4(own) = owned.address.address else {
+                    continue;
+                };
+                ends.is_source_unicast &= !owned.address.is_broadcast(source);
+                let is_it = |end: Ipv4Addr| {
+                    own == end || (is_loopback && owned.address.contains(end.into()))
+                };
+                if owned.is_usable() {
+                    ends.is_source_own |= is_it(source);
+                    ends.is_destination_own |= is_it(destination);
+                }
+            }
+        }
+        ends
+    }
+
     /// Whether `address` can be one host's own, so that it may stand as a source (RFC 1122 §3.2.1.3,
     /// RFC 4291 §2.5).
     pub(crate) fn is_unicast(&self, address: IpAddr) -> bool {
         match address {
-            IpAddr::V4(v4) => {
-                let [first, ..] = v4.octets();
-                first != 0 && first < 224 && !self.is_broadcast(v4)
-            }
+            IpAddr::V4(v4) => is_class_unicast(v4) && !self.is_broadcast(v4),
             // Mapped addresses are for programs; on the wire they would pass for IPv4.
             IpAddr::V6(v6) => {
                 !v6.is_unspecified() && !v6.is_multicast() && v6.to_ipv4_mapped().is_none()
@@ -377,12 +417,23 @@ mod tests {
     use super::*;
 
     fn interfaces(address: Ipv4Addr, prefix_len: u8) -> Interfaces {
-        let address = address.into();
         let mut interfaces = Interfaces::default();
+        let way = (Resolution::Arp, AddressState::Preferred);
+        add(&mut interfaces, way, address, prefix_len);
+        interfaces
+    }
+
+    fn add(
+        interfaces: &mut Interfaces,
+        (resolution, state): (Resolution, AddressState),
+        address: Ipv4Addr,
+        prefix_len: u8,
+    ) {
+        let address = address.into();
         let config = InterfaceConfig {
             hardware: ethernet::Address([2; 6]),
             mtu: 1_500,
-            resolution: Resolution::Arp,
+            resolution,
             scope_id: 0,
             router_discovery: false,
         };
@@ -394,7 +445,7 @@ mod tests {
         let owned = Owned {
             address,
             origin: Origin::Configured,
-            state: AddressState::Preferred,
+            state,
             act_at: Instant::NEVER,
             acts_left: 0,
             defended_at: None,
@@ -402,7 +453,41 @@ mod tests {
             valid_until: Instant::NEVER,
         };
         interfaces.find_mut(id).unwrap().addresses.push(owned);
-        interfaces
+    }
+
+    /// An address near `10.0.0.0/28`, one of loopback, or anything.
+    fn near(choice: u32) -> Ipv4Addr {
+        let base =
+            [0x0a00_0000, 0x7f00_0000, 0xe000_0000, 0][usize::from(choice.to_le_bytes()[3] & 3)];
+        if choice.is_multiple_of(7) {
+            return Ipv4Addr::from_bits(choice);
+        }
+        Ipv4Addr::from_bits(base + choice % 17)
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn one_look_at_both_ends_finds_what_three_questions_find(
+            owned in proptest::collection::vec((0..3_u8, 0..2_u8, proptest::num::u32::ANY, 24..=32_u8), 0..4),
+            source in proptest::num::u32::ANY,
+            destination in proptest::num::u32::ANY,
+        ) {
+            let mut all = Interfaces::default();
+            for (resolution, state, address, prefix_len) in owned {
+                let resolution = [Resolution::Arp, Resolution::External, Resolution::Loopback][usize::from(resolution)];
+                let state = [AddressState::Preferred, AddressState::Tentative][usize::from(state)];
+                // There is one loopback.
+                if resolution != Resolution::Loopback || all.loopback().is_none() {
+                    add(&mut all, (resolution, state), near(address), prefix_len);
+                }
+            }
+            let (source, destination) = (near(source), near(destination));
+            proptest::prop_assert_eq!(all.ends(source, destination), Ends {
+                is_source_unicast: all.is_unicast(source.into()),
+                is_source_own: all.owns(source.into()),
+                is_destination_own: all.owns(destination.into()),
+            });
+        }
     }
 
     #[test]

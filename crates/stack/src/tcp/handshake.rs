@@ -1,11 +1,13 @@
 //! A SYN for a listener, and the ACK that answers a SYN cookie (RFC 9293 §3.10.7.2, RFC 4987), with the
 //! limits of Linux's `tcp_conn_request`.
 //!
-//! A SYN is dropped while the accept queue is full. While the queue of handshakes is full it is answered
+//! A SYN waits (`deferred.rs`) or is dropped while the accept queue is full. While the queue of handshakes is full it is answered
 //! with a cookie, which costs no memory: the connection is made when the cookie comes back.
 
 use super::Tcp;
+use super::deferred::{Deferred, LastAck, Opening};
 use super::fast_open::Verdict;
+use super::segment::Segment;
 use crate::config::SynCookies;
 use crate::containers::demux::FourTuple;
 use crate::containers::intrusive::at;
@@ -22,7 +24,7 @@ use tcp::cookies::{self, COOKIE_LIFETIME, CookieTuple};
 use tcp::isn::SecretNumbers;
 use tcp::{Events, Instant, SeqNumber, SocketOptions};
 use wire::ecn::Ecn;
-use wire::tcp::Header;
+use wire::tcp::{Flags as TcpFlags, Header};
 
 /// A SYN and where it came from.
 pub(crate) struct Syn<'a> {
@@ -58,7 +60,10 @@ impl Tcp<'_> {
         let id = self.listeners.id(syn.listener);
         if self.listeners.is_accept_queue_full(id) {
             ip.link.counters.listen_overflows += 1;
-            ip.link.counters.listen_drops += 1;
+            // What reopens a connection in TIME-WAIT would find it gone.
+            let is_deferred = syn.iss_at_least.is_none()
+                && self.defer_opening(now, (syn.listener, &syn.tuple), syn.header.seq, arrival);
+            ip.link.counters.listen_drops += u64::from(!is_deferred);
             return;
         }
         let is_full = self.listeners.is_half_open_full(syn.listener);
@@ -162,8 +167,8 @@ impl Tcp<'_> {
         &mut self,
         ip: &mut Ip,
         now: Instant,
-        listener: u32,
-        tuple: FourTuple,
+        arrival: &Arrival<'_>,
+        (listener, tuple): (u32, FourTuple),
         ack: &Header,
         host: &mut dyn Host,
     ) -> Result<Option<u32>, NoCookie> {
@@ -184,7 +189,8 @@ impl Tcp<'_> {
         if self.listeners.is_accept_queue_full(id) {
             // The peer believes that it is connected; what it sends next brings the cookie again.
             ip.link.counters.listen_overflows += 1;
-            ip.link.counters.listen_drops += 1;
+            let is_deferred = self.defer_opening(now, (listener, &tuple), ack.seq, arrival);
+            ip.link.counters.listen_drops += u64::from(!is_deferred);
             return Ok(None);
         }
         let iss = SeqNumber(ack.ack.wrapping_sub(1));
@@ -199,6 +205,44 @@ impl Tcp<'_> {
                 connection.accept_cookie(config, iss, now, &syn)
             }),
         )
+    }
+
+    /// A segment that would open a connection waits until there is space for it; false: it is dropped.
+    #[cold]
+    #[inline(never)]
+    fn defer_opening(
+        &mut self,
+        now: Instant,
+        (listener, tuple): (u32, &FourTuple),
+        seq: u32,
+        arrival: &Arrival<'_>,
+    ) -> bool {
+        let deferred = &mut self.listeners.deferred;
+        Opening::new(tuple, seq, arrival)
+            .is_some_and(|opening| deferred.push(now, listener, Deferred::Opening(opening)))
+    }
+
+    /// The last ACK of half-open connection `index` waits until its connection may enter the accept queue; false: it is dropped.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn defer_last_ack(
+        &mut self,
+        now: Instant,
+        index: u32,
+        segment: &Segment<'_>,
+    ) -> bool {
+        let record = self.record(index);
+        let (connection, listener) = (record.id(index), record.listener_index);
+        let ack = LastAck {
+            connection,
+            header: Header {
+                flags: TcpFlags::ACK,
+                ..*segment.header
+            },
+            mark: segment.mark,
+        };
+        let deferred = &mut self.listeners.deferred;
+        deferred.push(now, listener, Deferred::LastAck(ack))
     }
 
     /// Makes a half-open connection of the listener; `None`: there is no room, and it is counted.

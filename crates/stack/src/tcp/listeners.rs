@@ -3,6 +3,7 @@
 //!
 //! Bounds: backlog + 1 entries in each queue.
 
+use super::deferred::DeferredSegments;
 use super::fast_open::pending::Pending;
 use super::listening::Listening;
 use crate::containers::intrusive::{Links, ListHead, at, zeroed};
@@ -36,6 +37,7 @@ pub(crate) struct Listeners<'m> {
     pub(super) free: Vec<u32>,
     pub(crate) listening: Listening,
     queues: Vec<Queues>,
+    pub(crate) deferred: DeferredSegments,
     links: Links,
 }
 
@@ -51,6 +53,7 @@ impl<'m> Listeners<'m> {
             free: Vec::with_capacity(rows.len()),
             listening: Listening::new(secret),
             queues: zeroed(rows.len()),
+            deferred: DeferredSegments::default(),
             links: Links::new(connections),
             rows,
             used,
@@ -82,6 +85,7 @@ impl<'m> Listeners<'m> {
     /// Takes no more connections for a listener; its queues are still as they were.
     pub(crate) fn stop(&mut self, index: u32) {
         self.listening.remove(index, &self.rows[at(index)]);
+        self.deferred.forget(index);
         self.row(index).change(|row| {
             row.used = 0;
             row.generation = row.generation.wrapping_add(1);

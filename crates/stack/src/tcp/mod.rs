@@ -1,6 +1,7 @@
 //! TCP: the connections of this host, whom a segment is for, handshakes, TIME-WAIT, who may send next. The protocol
 //! itself is the crate `tcp`; programs' calls are `api/connections.rs` and `api/listeners.rs`.
 
+pub(crate) mod deferred;
 pub(crate) mod errors;
 pub(crate) mod fast_open;
 pub(crate) mod handshake;

@@ -146,7 +146,7 @@ impl Tcp<'_> {
                 if kind & !TcpFlags::FIN == TcpFlags::ACK
                     && self.expects_cookies(now, listener) =>
             {
-                match self.handle_cookie(ip, now, listener, tuple, &header, host) {
+                match self.handle_cookie(ip, now, arrival, (listener, tuple), &header, host) {
                     Ok(Some(index)) => self.handle_in_connection(ip, now, index, &segment, host),
                     Ok(None) => {}
                     Err(NoCookie) => self.reset(ip, arrival, &header, payload.len(), egress),
@@ -185,13 +185,14 @@ impl Tcp<'_> {
         } = *segment;
         let record = &self.connections[at(index)];
         let before = record.tcp.state();
-        // As Linux: the last ACK of a handshake waits outside while the accept queue is full.
+        // The last ACK of a handshake waits outside while the accept queue is full.
         if record.has(Flags::HALF_OPEN)
             && !header.flags.intersects(TcpFlags::RST | TcpFlags::SYN)
             && self.listeners.is_accept_queue_full(record.listener())
         {
             ip.link.counters.listen_overflows += 1;
-            ip.link.counters.listen_drops += 1;
+            let is_deferred = self.defer_last_ack(now, index, segment);
+            ip.link.counters.listen_drops += u64::from(!is_deferred);
             return;
         }
         if header.flags.contains(TcpFlags::URG) {

@@ -475,6 +475,12 @@ impl<'m> Node<'m> {
         self.stack.handle_timeouts(now, &mut self.host);
     }
 
+    /// What waited for a program to accept.
+    pub fn take_deferred(&mut self, now: Instant, listener: ListenerId) {
+        self.stack
+            .take_deferred(now, listener, &mut self.host, &mut self.egress);
+    }
+
     /// Everything that leaves now.
     pub fn transmit(&mut self, now: Instant) -> Vec<Flying> {
         while self.stack.wants_transmit() && self.egress.room > 0 {

@@ -22,7 +22,7 @@ fn node(memory: &mut HeapTables) -> Node<'_> {
 }
 
 #[test]
-fn the_accept_queue_holds_backlog_plus_one_and_then_syns_are_dropped() {
+fn the_accept_queue_holds_backlog_plus_one_and_then_syns_wait() {
     let mut memory = HeapTables::new(64, 4, 4).unwrap();
     let mut node = node(&mut memory);
     let listener = node.listen(80, 2);
@@ -35,11 +35,79 @@ fn the_accept_queue_holds_backlog_plus_one_and_then_syns_are_dropped() {
         None,
         "no SYN-ACK"
     );
-    assert_eq!(node.stack.counters().listen_overflows, 1);
+    let counters = node.stack.counters();
+    assert_eq!((counters.listen_overflows, counters.listen_drops), (1, 0));
     let first = node.accept(listener).unwrap();
     let (_, remote) = node.stack.addresses(node.id(first)).unwrap();
     assert_eq!(remote.ip(), stranger(0), "first come, first served");
-    assert!(node.handshake(NOW, stranger(3), 5_000, 80).is_some());
+    node.take_deferred(NOW, listener);
+    let replies = segments(&node.transmit(NOW));
+    assert_eq!(replies.len(), 1, "the SYN that has waited is answered");
+    assert!(replies[0].1.flags.contains(Flags::SYN | Flags::ACK));
+}
+
+/// Fills the accept queue and lets `count` more ports of a stranger ask.
+fn ask_a_full_listener(node: &mut Node<'_>, at: Instant, count: u16) {
+    for port in 1..=count {
+        let syn = header(port, 80, 100, 0, Flags::SYN);
+        node.deliver(at, &segment(stranger(9), ip(ME), &syn, &[]));
+    }
+    assert!(segments(&node.transmit(at)).is_empty());
+}
+
+#[test]
+fn each_connection_that_is_accepted_lets_one_syn_in_and_the_last_one_all() {
+    let mut memory = HeapTables::new(64, 4, 4).unwrap();
+    let mut node = node(&mut memory);
+    let listener = node.listen(80, 2);
+    for n in 0..3 {
+        node.handshake(NOW, stranger(n), 5_000, 80).unwrap();
+    }
+    ask_a_full_listener(&mut node, NOW, 5);
+    // Those that come again wait once.
+    ask_a_full_listener(&mut node, NOW + ms(1), 5);
+    for answered in [1, 1, 3] {
+        node.accept(listener).unwrap();
+        node.take_deferred(NOW + ms(2), listener);
+        let replies = segments(&node.transmit(NOW + ms(2)));
+        assert_eq!(replies.len(), answered);
+    }
+    let counters = node.stack.counters();
+    assert_eq!((counters.listen_overflows, counters.listen_drops), (10, 0));
+    assert_eq!(counters.tcp_in_segs, 6 + 10);
+}
+
+#[test]
+fn so_many_syns_wait_and_none_longer_than_its_peer_hopes() {
+    let mut memory = HeapTables::new(512, 4, 4).unwrap();
+    let mut node = node(&mut memory);
+    let listener = node.listen(80, 0);
+    node.handshake(NOW, stranger(0), 5_000, 80).unwrap();
+    ask_a_full_listener(&mut node, NOW, 300);
+    assert_eq!(node.stack.counters().listen_drops, 300 - 256);
+    // The first one comes again.
+    ask_a_full_listener(&mut node, NOW + ms(2_000), 1);
+    node.accept(listener).unwrap();
+    node.take_deferred(NOW + ms(3_000), listener);
+    let replies = segments(&node.transmit(NOW + ms(3_000)));
+    assert_eq!(replies.len(), 1);
+}
+
+#[test]
+fn nothing_waits_for_a_listener_that_is_closed() {
+    let mut memory = HeapTables::new(64, 4, 4).unwrap();
+    let mut node = node(&mut memory);
+    let listener = node.listen(80, 0);
+    node.handshake(NOW, stranger(0), 5_000, 80).unwrap();
+    ask_a_full_listener(&mut node, NOW, 3);
+    let mut host = TestHost(node.programs.clone());
+    node.stack.stop_listening(NOW, listener, &mut host).unwrap();
+    node.transmit(NOW);
+    let again = node.listen(80, 0);
+    node.handshake(NOW, stranger(1), 5_000, 80).unwrap();
+    node.accept(again).unwrap();
+    node.take_deferred(NOW, again);
+    assert!(segments(&node.transmit(NOW)).is_empty());
 }
 
 #[test]
@@ -77,17 +145,15 @@ fn the_last_ack_of_a_handshake_waits_while_the_accept_queue_is_full() {
         (2, 2)
     );
     let counters = node.stack.counters();
-    assert_eq!((counters.listen_overflows, counters.listen_drops), (1, 1));
+    assert_eq!((counters.listen_overflows, counters.listen_drops), (1, 0));
     node.accept(listener).unwrap();
-    // The SYN-ACK is repeated, and so is the ACK.
-    let later = NOW + ms(1_100);
-    node.timers(later);
-    let again = segments(&node.transmit(later));
-    assert_eq!(again.len(), 1);
-    let ack = header(2, 80, 101, again[0].1.seq.wrapping_add(1), Flags::ACK);
-    node.deliver(later, &segment(stranger(0), ip(ME), &ack, &[]));
+    node.take_deferred(NOW, listener);
+    assert!(segments(&node.transmit(NOW)).is_empty());
     assert!(node.accept(listener).is_some());
-    assert!(node.accept(listener).is_some());
+    assert!(
+        node.accept(listener).is_some(),
+        "nobody sends its ACK again"
+    );
 }
 
 #[test]
