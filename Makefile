@@ -75,7 +75,7 @@ check: lint unit
 
 lint:
 	$(CARGO) fmt --check
-	$(CARGO) clippy --workspace --all-targets --quiet -- --deny warnings
+	$(CARGO) clippy --workspace --all-targets --features packetbench/benches,sim/benches --quiet -- --deny warnings
 
 # Binaries and libraries: the tests beside the code.
 unit:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 
+from patience import Clock
 from words import Failure
 
 # QEMU's devices.
@@ -24,9 +25,12 @@ RELAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vlan.py")
 OPTIONS = {"virtio": {"disable-legacy": "on", "iommu_platform": True, "ats": True, "mq": True, "rss": True}}
 # Pairs of queues of a cable, by card: the driver of virtio-net takes one for each processor, and as many again for AF_XDP.
 CABLE_QUEUES = {"virtio": 4}
+# By the clock of patience.py: on a busy machine it is the guest that waits.
 BOOT_SECONDS = 300
 ANSWER_SECONDS = 60
 HEARD_SECONDS = 10
+# How often is looked whether a program has ended.
+LOOK_SECONDS = 0.5
 MEMORY_MIB = 1536
 
 
@@ -46,7 +50,7 @@ class Guest:
         self.folder = tempfile.mkdtemp(prefix="shunt-cards-")
         # Where the plugin that counts (count.c) is asked.
         self.counts = os.path.join(self.folder, "counts")
-        self.qemu = self.channel = self.monitor = self.relay = None
+        self.qemu = self.clock = self.channel = self.monitor = self.relay = None
         self.pending, self.asked = b"", 0
 
     def __enter__(self):
@@ -128,7 +132,8 @@ class Guest:
             self.qemu = subprocess.Popen(
                 ["ip", "netns", "exec", self.namespace, *command], env=dict(os.environ, **environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        deadline = time.monotonic() + BOOT_SECONDS
+        self.clock = Clock(self.qemu.pid)
+        deadline = self.clock.now() + BOOT_SECONDS
         while not os.path.exists(path):
             self.must_run(deadline, "opened its serial line")
             time.sleep(0.05)
@@ -159,7 +164,7 @@ class Guest:
                     return answer["return"]
 
     def must_run(self, deadline, what):
-        if self.qemu.poll() is not None or time.monotonic() > deadline:
+        if self.qemu.poll() is not None or self.clock.now() > deadline:
             raise Failure(f"the guest has not {what}: {self.said()}")
 
     def said(self):
@@ -183,10 +188,10 @@ class Guest:
                 if is_last(text):
                     return lines, text
                 lines.append(text)
-            if may_fail and time.monotonic() > deadline:
+            if may_fail and self.clock.now() > deadline:
                 return None
             self.must_run(deadline, "answered")
-            if select.select([self.channel], [], [], 0.5)[0]:
+            if select.select([self.channel], [], [], LOOK_SECONDS)[0]:
                 self.pending += self.receive()
 
     def receive(self):
@@ -205,13 +210,13 @@ class Guest:
         said = f"\n{number} {len(number) + len(line.encode())} {line}\n".encode()
         while True:
             self.channel.sendall(said)
-            again = min(deadline, time.monotonic() + HEARD_SECONDS)
+            again = min(deadline, self.clock.now() + HEARD_SECONDS)
             if self.read_until(lambda text: text == f"@heard {number}", again, again < deadline):
                 return self.read_until(lambda text: text.startswith("@end "), deadline)
 
     def run(self, line, seconds=120, check=True):
         """Runs a line in the guest's shell; its output."""
-        lines, last = self.ask(line, time.monotonic() + seconds)
+        lines, last = self.ask(line, self.clock.now() + seconds)
         output = "\n".join(lines)
         if check and last != "@end 0":
             raise Failure(f"{line}: exit status {last[5:]}: {output}")
@@ -219,13 +224,13 @@ class Guest:
 
     def wait_for(self, line, seconds, what):
         """Until a line succeeds."""
-        deadline = time.monotonic() + seconds
+        deadline = self.clock.now() + seconds
         while True:
             # Its answer is waited for in any case: it would be taken for the next one's.
             lines, last = self.ask(line, deadline + ANSWER_SECONDS)
             if last == "@end 0":
                 return lines
-            if time.monotonic() > deadline:
+            if self.clock.now() > deadline:
                 raise Failure(f"no {what} within {seconds} s: {' '.join(lines)}")
             time.sleep(0.2)
 
@@ -267,7 +272,13 @@ class Guest:
 
     def on_host(self, *words, seconds=120):
         """Runs a program beside the host's side of the cables."""
-        try:
-            return subprocess.run(["ip", "netns", "exec", self.namespace, *words], capture_output=True, text=True, timeout=seconds, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise Failure(f"{' '.join(words[:4])} did not end within {seconds} s") from error
+        program, deadline = self.beside(*words), self.clock.now() + seconds
+        while True:
+            try:
+                said = program.communicate(timeout=LOOK_SECONDS)
+                return subprocess.CompletedProcess(words, program.returncode, *said)
+            except subprocess.TimeoutExpired as error:
+                if self.clock.now() > deadline:
+                    program.kill()
+                    program.communicate()
+                    raise Failure(f"{' '.join(words[:4])} did not end within {seconds} s") from error

@@ -56,6 +56,9 @@ pub struct Arguments {
     /// them; with --quick 3]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: Option<u32>,
+    /// Length of each run, where it has any, in seconds [default: 0.5; with --quick 0.3]
+    #[arg(long, value_parser = crate::micro::parse_seconds)]
+    seconds: Option<f64>,
     /// Only these parts
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
@@ -76,6 +79,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     let (runs, seconds) = if arguments.quick { (3, 0.3) } else { (5, 0.5) };
     let runs = arguments.runs.unwrap_or(runs);
+    let seconds = arguments.seconds.unwrap_or(seconds);
     // Who names a number of runs gets it.
     let end = arguments.runs.is_none().then(|| began + TIME);
     // What is written last is tried first.

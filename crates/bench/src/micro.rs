@@ -48,6 +48,9 @@ pub struct Arguments {
     /// Runs of each setup [default: 5; with --quick 2].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
+    /// Length of each run, where it has any, in seconds [default: 1; with --quick 0.3].
+    #[arg(long, value_parser = parse_seconds)]
+    seconds: Option<f64>,
     /// Only the rows in whose name these words stand, such as "same host"; several with commas between them, or by
     /// several --only. A whole name may have commas of its own.
     #[arg(long, value_name = "WORDS")]
@@ -120,13 +123,20 @@ pub struct Length {
 /// So many runs an interval needs.
 pub const LEAST_RUNS: u32 = 3;
 
+/// The length of a run, of the command line.
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.01..=60.0).contains(&seconds) => Ok(seconds),
+        _ => Err("it is a number from 0.01 to 60".to_owned()),
+    }
+}
+
 pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::catch()?;
     let (runs, seconds) = if arguments.quick { (2, 0.3) } else { (5, 1.0) };
-    let runs = arguments.runs.unwrap_or(runs);
     let length = Length {
-        runs,
-        seconds,
+        runs: arguments.runs.unwrap_or(runs),
+        seconds: arguments.seconds.unwrap_or(seconds),
         until: None,
     };
     let report = some_rows(subject, &arguments.only, length, interrupt)?;

@@ -11,6 +11,10 @@ use serde_json::Value;
 
 const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
 
+/// Seconds of a run whose length says nothing about what is held here.
+const BRIEF_S: &str = "0.05";
+const BRIEF: [&str; 2] = ["--seconds", BRIEF_S];
+
 fn shunt(words: &[&str]) -> Output {
     Command::new(SHUNT).args(words).output().unwrap()
 }
@@ -42,6 +46,8 @@ fn all_writes_a_page_with_every_part_that_loads_nothing_from_elsewhere() {
         "--quick",
         "--runs",
         "1",
+        "--seconds",
+        BRIEF_S,
         "--only",
         "calls,stages",
         "--json",
@@ -83,8 +89,9 @@ fn all_writes_a_page_with_every_part_that_loads_nothing_from_elsewhere() {
 }
 
 /// In its quick form, once: a row that was measured on both sides, or that says why it was not.
-fn measures(subject: &str) {
-    let ended = shunt(&["bench", subject, "--quick", "--runs", "1", "--json"]);
+fn measures(subject: &str, more: &[&str]) {
+    let words = ["bench", subject, "--quick", "--runs", "1", "--json"];
+    let ended = shunt(&[&words, more].concat());
     let said = String::from_utf8_lossy(&ended.stderr);
     let report: Value = serde_json::from_slice(&ended.stdout).unwrap();
     let failures = report["failures"].as_array().unwrap();
@@ -111,37 +118,38 @@ fn measures(subject: &str) {
 
 #[test]
 fn frames_by_drivers_are_measured() {
-    measures("driver");
+    measures("driver", &BRIEF);
 }
 
 #[test]
 fn calls_are_measured() {
-    measures("calls");
+    measures("calls", &BRIEF);
 }
 
 #[test]
 fn response_times_are_measured() {
-    measures("response");
+    measures("response", &BRIEF);
 }
 
 #[test]
 fn what_is_left_is_measured() {
-    measures("left");
+    // Beside so short a load no work is the same twice.
+    measures("left", &[]);
 }
 
 #[test]
 fn notifications_are_measured() {
-    measures("notify");
+    measures("notify", &BRIEF);
 }
 
 #[test]
 fn features_are_measured_off_and_on() {
-    measures("matrix");
+    measures("matrix", &BRIEF);
 }
 
 #[test]
 fn trading_is_measured() {
-    measures("trading");
+    measures("trading", &BRIEF);
 }
 
 #[test]
@@ -174,6 +182,7 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
         &["bench", "mover", "--dir", "/nonexistent", "--quick"],
         &["bench", "mover", "--dir", "/proc/self/exe", "--quick"],
         &["bench", "latency", "--only", "no such row"],
+        &["bench", "latency", "--seconds", "0"],
     ] {
         let ended = shunt(words);
         let said = String::from_utf8_lossy(&ended.stderr);

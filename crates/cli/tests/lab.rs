@@ -270,7 +270,7 @@ print(s.connect_ex(('10.77.0.2', 9)))";
 
 fn a_cable_that_can_be_cut(user: &User) {
     user.ok(&["lab", "up", "--cable", "tap", "--impair", "delay=2ms"]);
-    assert!(reaches(user));
+    testkit::wait_for("the other host", testkit::PATIENCE, || reaches(user));
     user.ok(&["lab", "cable", "--impair", "loss=100%"]);
     assert!(!reaches(user));
     let status: serde_json::Value = serde_json::from_str(&user.ok(&[
@@ -278,7 +278,7 @@ fn a_cable_that_can_be_cut(user: &User) {
     ]))
     .unwrap();
     assert_eq!(status["settings"]["seed"], 5);
-    assert!(reaches(user));
+    testkit::wait_for("the other host", testkit::PATIENCE, || reaches(user));
     assert!(user.ok(&["lab", "list"]).contains("cable tap"));
     user.ok(&["lab", "down"]);
     assert!(user.refused(&["lab", "cable"]).contains("shunt lab up"));

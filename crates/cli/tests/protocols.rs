@@ -23,7 +23,7 @@ except OSError as error:
 const SEND: &str = "
 import errno, socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.settimeout(10)
+s.settimeout(50)
 s.connect(('10.77.0.11', 5353))
 s.send(b'hello')
 try:

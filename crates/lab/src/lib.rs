@@ -13,6 +13,7 @@ mod holder;
 mod host;
 mod laboratory;
 mod link;
+mod pause;
 mod program;
 mod spec;
 pub mod state;
@@ -23,7 +24,8 @@ pub use error::Error;
 pub use holder::Lifetime;
 pub use host::{Host, UNPRIVILEGED_UID};
 pub use laboratory::{DownReport, Lab};
-pub use program::{Finished, Program, own_binary, pause_after, serving};
+pub use pause::pause_while;
+pub use program::{Finished, Program, own_binary, serving};
 pub use spec::{
     ADDRESS_VARIABLE, Cable, Cidr, FreshAddresses, HostSpec, INTERFACE, LabSpec, NIC_VARIABLE,
     ORDINARY_SEGMENT_BYTES, ParseCidrError,

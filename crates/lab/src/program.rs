@@ -13,9 +13,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, pidfd_open},
+};
 
-use crate::Error;
+use crate::{
+    Error,
+    pause::{POLL_INTERVAL, pause_while},
+};
 
 /// Output kept per stream; more is read and dropped, so that the program never blocks on us.
 const CAPTURE_LIMIT_BYTES: usize = 16 << 20;
@@ -23,16 +29,8 @@ const CAPTURE_LIMIT_BYTES: usize = 16 << 20;
 /// How long a program may take to end after SIGTERM before it is killed.
 const TERMINATION_GRACE: Duration = Duration::from_secs(1);
 
-/// How often a condition is looked at.
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
-
-/// As much longer than a look at a condition the pause after it is at least.
-const PAUSE_PER_LOOK: u32 = 4;
-
-/// Sleeps after a look at a condition that has taken so long: what is waited for needs the processors, and a look may start a program.
-pub fn pause_after(look: Duration) {
-    std::thread::sleep(POLL_INTERVAL.max(look * PAUSE_PER_LOOK));
-}
+/// How often is looked whether to go on waiting for a program's end, of which the kernel tells.
+const INTERRUPTION_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The file of this program, to be started on a host.
 #[must_use]
@@ -181,7 +179,7 @@ impl Program {
                     why + &quoted_tail(&self.stderr.text(), &self.stdout.text()),
                 ));
             }
-            std::thread::sleep(POLL_INTERVAL);
+            self.pause_until_end();
         };
         Ok(Finished {
             name: self.name.clone(),
@@ -189,6 +187,17 @@ impl Program {
             stdout: self.stdout.text(),
             stderr: self.stderr.text(),
         })
+    }
+
+    /// Sleeps until it has ended, or for a moment. See pidfd_open(2).
+    fn pause_until_end(&self) {
+        let moment = Timespec::try_from(INTERRUPTION_INTERVAL).ok();
+        match pidfd_open(self.group, PidfdFlags::empty()) {
+            Ok(end) => {
+                let _ = poll(&mut [PollFd::new(&end, PollFlags::IN)], moment.as_ref());
+            }
+            Err(_) => std::thread::sleep(POLL_INTERVAL),
+        }
     }
 
     /// Waits until `condition` holds. A program that ends first, or takes too long, is an error; its last words
@@ -199,7 +208,8 @@ impl Program {
         patience: Duration,
         mut condition: impl FnMut(&Self) -> bool,
     ) -> Result<(), Error> {
-        let deadline = Instant::now() + patience;
+        let since = Instant::now();
+        let deadline = since + patience;
         loop {
             let began = Instant::now();
             if condition(self) {
@@ -223,7 +233,7 @@ impl Program {
                     format!("no {what} within {} s{tail}", patience.as_secs()),
                 ));
             }
-            pause_after(look);
+            pause_while(since.elapsed(), look);
         }
     }
 

@@ -20,7 +20,9 @@ use ::wire::{arp, ipv4, tcp};
 use netlink::ethtool::{Offload, set_offload};
 use nic::af_packet::{AfPacket, Config, Handover, OpenError, make_ring, steering};
 use nic::{Driver, Presence, RxChecksum, TxFrame};
-use support::{LEFT, Namespace, RIGHT, VETH, is_ipv4, pattern, receive, receive_all, wait};
+use support::{
+    LEFT, Namespace, PATIENCE, RIGHT, VETH, is_ipv4, pattern, receive, receive_all, wait,
+};
 
 fn open(namespace: &Namespace) -> AfPacket {
     namespace.run(|| AfPacket::open(&Config::new(VETH)).unwrap())
@@ -147,7 +149,6 @@ fn a_ring_that_is_made_later_loses_no_frame_and_brings_none_twice() {
 }
 
 const FRAMES: u32 = 20_000;
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Sends so many frames with their number, some longer than a ring holds and no more on their way than are kept.
 fn number_frames(
@@ -477,7 +478,7 @@ fn a_full_ring_loses_the_newest_frames_and_counts_them() {
     let mut left = open(&left);
     let request = arp_request(left.caps().hardware_address, (LEFT, RIGHT));
     assert_eq!(left.tx_burst(&[TxFrame::plain(&request); 40]).unwrap(), 40);
-    assert!(wait(&right, Duration::from_secs(1)));
+    assert!(wait(&right, PATIENCE));
     assert_eq!(receive_all(&mut right).len(), 16);
     assert_eq!(right.counters().rx_dropped, 24);
     // The ring is whole again, and its last frame leads to its first.
@@ -587,7 +588,7 @@ fn frames_longer_than_those_of_the_ring_arrive_whole_and_in_order() {
     let long = long(0);
     let frames = [&short, &long, &short, &long].map(|frame| TxFrame::plain(frame));
     assert_eq!(left.tx_burst(&frames).unwrap(), 4);
-    assert!(wait(&right, Duration::from_secs(1)));
+    assert!(wait(&right, PATIENCE));
     let found = receive_all(&mut right);
     assert_eq!(found, [short.clone(), long.clone(), short, long]);
     assert_eq!(right.counters().rx_dropped, 0);
@@ -609,7 +610,7 @@ fn who_goes_on_with_a_socket_finds_every_long_frame_that_was_not_looked_at() {
         }
     };
     send(0..5);
-    assert!(wait(&receiver, Duration::from_secs(1)));
+    assert!(wait(&receiver, PATIENCE));
     let mut seen = Vec::new();
     let taken = receiver.rx_burst(2, &mut |frame| seen.extend(frame.bytes.last()));
     assert_eq!((taken.unwrap(), seen.as_slice()), (2, [0, 1].as_slice()));
@@ -634,7 +635,7 @@ fn long_frames_are_the_next_ones_after_the_interface_was_down() {
     let (long, config) = long_frames(&sender);
     let mut receiver = right.run(|| AfPacket::open(&config).unwrap());
     assert_eq!(sender.tx_burst(&[TxFrame::plain(&long(0))]).unwrap(), 1);
-    assert!(wait(&receiver, Duration::from_secs(1)));
+    assert!(wait(&receiver, PATIENCE));
     right.ip(&format!("link set {VETH} down"));
     let mut found: Vec<u8> = Vec::new();
     let mut receive = |receiver: &mut AfPacket| {
@@ -647,7 +648,7 @@ fn long_frames_are_the_next_ones_after_the_interface_was_down() {
     // Its own carrier comes with the other end's.
     let _ = left.run(|| sender.attend());
     assert_eq!(sender.tx_burst(&[TxFrame::plain(&long(1))]).unwrap(), 1);
-    assert!(wait(&receiver, Duration::from_secs(1)));
+    assert!(wait(&receiver, PATIENCE));
     receive(&mut receiver).unwrap();
     assert_eq!(found, [0, 1]);
 }
@@ -680,10 +681,7 @@ fn a_vanished_interface_is_said_once_and_taken_back_when_it_is_there_again() {
     let mut driver = open(&left);
     assert!(driver.prepare_wait().unwrap());
     right.ip(&format!("link del {VETH}"));
-    assert!(
-        wait(&driver, Duration::from_secs(5)),
-        "the sleeper is woken"
-    );
+    assert!(wait(&driver, PATIENCE), "the sleeper is woken");
     let error = driver.rx_burst(8, &mut |_| ()).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NetworkUnreachable);
     assert!(error.to_string().contains(VETH), "{error}");

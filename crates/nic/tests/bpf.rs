@@ -11,7 +11,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use bpf::{Assembler, Error, Link, Program, ProgramKind, TcxHook, XdpMode};
-use support::{LEFT, Namespace, RIGHT, VETH};
+use support::{LEFT, Namespace, PATIENCE, RIGHT, VETH};
 
 /// A program that gives every frame the same verdict.
 fn always(kind: ProgramKind, verdict: i32) -> Program {
@@ -44,11 +44,13 @@ fn index(namespace: &Namespace) -> u32 {
     namespace.run(|| support::index(VETH))
 }
 
-/// Whether a datagram from left to right is heard.
-fn is_heard([left, right]: &[Namespace; 2]) -> bool {
+/// For how long what is not to come is waited for.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// Whether a datagram from left to right is heard within a time.
+fn is_heard([left, right]: &[Namespace; 2], patience: Duration) -> bool {
     let receiver = right.run(|| UdpSocket::bind((RIGHT, 5000)).unwrap());
-    let patience = Some(Duration::from_millis(200));
-    receiver.set_read_timeout(patience).unwrap();
+    receiver.set_read_timeout(Some(patience)).unwrap();
     left.run(|| {
         let sender = UdpSocket::bind((LEFT, 0)).unwrap();
         sender.send_to(b"hello", (RIGHT, 5000)).unwrap();
@@ -62,7 +64,7 @@ fn a_program_judges_frames_until_its_link_is_dropped() {
         return;
     };
     let interface = index(&hosts[1]);
-    assert!(is_heard(&hosts));
+    assert!(is_heard(&hosts, PATIENCE));
     let (xdp_drop, tcx_drop) = (
         always(XDP, XDP_DROP),
         always(ProgramKind::Classifier, TCX_DROP),
@@ -75,9 +77,9 @@ fn a_program_judges_frames_until_its_link_is_dropped() {
     for attach in attach {
         let link = hosts[1].run(|| attach().unwrap());
         assert!(link.is_attached().unwrap());
-        assert!(!is_heard(&hosts));
+        assert!(!is_heard(&hosts, QUIET));
         drop(link);
-        assert!(is_heard(&hosts), "detached with its descriptor");
+        assert!(is_heard(&hosts, PATIENCE), "detached with its descriptor");
     }
 }
 
@@ -94,7 +96,7 @@ fn a_taken_hook_is_refused_and_a_replaced_program_is_the_next_one() {
     let error = hosts[1].run(|| attach().unwrap_err());
     assert!(matches!(error, Error::Occupied { .. }), "{error}");
     link.replace(&pass).unwrap();
-    assert!(is_heard(&hosts));
+    assert!(is_heard(&hosts, PATIENCE));
 }
 
 #[test]
@@ -115,8 +117,6 @@ fn an_extended_filter_judges_packets_of_a_socket() {
         return;
     };
     let receiver = hosts[1].run(|| UdpSocket::bind((RIGHT, 5001)).unwrap());
-    let patience = Some(Duration::from_millis(200));
-    receiver.set_read_timeout(patience).unwrap();
     let send = || {
         let sender = UdpSocket::bind((LEFT, 0)).unwrap();
         sender.send_to(b"hello", (RIGHT, 5001)).unwrap();
@@ -125,6 +125,8 @@ fn an_extended_filter_judges_packets_of_a_socket() {
         let filter = always(ProgramKind::SocketFilter, verdict);
         let socket = std::os::fd::AsFd::as_fd(&receiver);
         filter.attach_to_socket(socket).unwrap();
+        let patience = if heard { PATIENCE } else { QUIET };
+        receiver.set_read_timeout(Some(patience)).unwrap();
         hosts[0].run(send);
         assert_eq!(receiver.recv(&mut [0; 16]).is_ok(), heard);
     }

@@ -9,13 +9,12 @@ mod support;
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, UdpSocket};
-use std::time::Duration;
 
 use ::wire::ethernet::Address;
 use ::wire::{ipv4, tcp};
 use nic::tap::{Adopt, Config, OpenError, Tap};
 use nic::{Driver, PartialChecksum, RxChecksum, TxFrame};
-use support::{LEFT, Namespace, RIGHT, is_ipv4, pattern, receive};
+use support::{LEFT, Namespace, PATIENCE, RIGHT, is_ipv4, pattern, receive};
 
 const TAP: &str = "tap0";
 
@@ -54,9 +53,7 @@ fn a_datagram_goes_to_the_kernel_and_back() {
     };
     let mut tap = open(&namespace);
     let socket = namespace.run(|| UdpSocket::bind((LEFT, 5000)).unwrap());
-    socket
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.send_to(b"question", (RIGHT, 6000)).unwrap();
     let found = receive(&mut tap, |frame| is_ipv4(frame, ipv4::Protocol::UDP));
     assert_eq!(found.checksum, RxChecksum::Partial);
@@ -123,10 +120,8 @@ fn large_tcp_segments_go_to_the_kernel_and_back_whole() {
     let kernel = |expected: Vec<u8>| {
         move || {
             let peer = (RIGHT, 80).into();
-            let mut stream = TcpStream::connect_timeout(&peer, Duration::from_secs(5)).unwrap();
-            stream
-                .set_read_timeout(Some(Duration::from_secs(5)))
-                .unwrap();
+            let mut stream = TcpStream::connect_timeout(&peer, PATIENCE).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let mut bytes = vec![0; expected.len()];
             stream.read_exact(&mut bytes).unwrap();
             assert!(bytes == expected);

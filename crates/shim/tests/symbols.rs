@@ -42,7 +42,7 @@ fn exported(image: &[u8]) -> BTreeSet<String> {
 }
 
 /// The folder with both libraries, of the profile that this test was built with; cargo builds no cdylib for a test. They are where
-/// `cli/build.rs` has them built, so that they are built once.
+/// `cli/build.rs` has them built, with its settings: a dev build is used as it is.
 fn libraries() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/test");
@@ -54,6 +54,7 @@ fn libraries() -> PathBuf {
     let status = Command::new(env!("CARGO"))
         .args([
             "build",
+            "--lib",
             "--quiet",
             "--package",
             "preload",
@@ -64,6 +65,7 @@ fn libraries() -> PathBuf {
         ])
         .arg("--target-dir")
         .arg(&target)
+        .env("CARGO_PROFILE_DEV_CODEGEN_UNITS", "1")
         .status()
         .unwrap();
     assert!(status.success());

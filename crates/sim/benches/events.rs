@@ -1,4 +1,4 @@
-//! Events per second of one simulated machine on one core: `cargo bench -p sim`. The goal is 5 million for a run
+//! Events per second of one simulated machine on one core: `cargo bench -p sim --features benches`. The goal is 5 million for a run
 //! that nobody watches; a watched one, as `sim run --html` and the page make, keeps spans and queue lengths too.
 
 #![allow(missing_docs)] // what criterion's macros make

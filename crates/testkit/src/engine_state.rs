@@ -140,7 +140,8 @@ impl EngineState {
 
     fn wait_for(&self, what: &str, look: impl Fn() -> Self) {
         let patience = PATIENCE + TIME_WAIT;
-        let deadline = Instant::now() + patience;
+        let since = Instant::now();
+        let deadline = since + patience;
         loop {
             let began = Instant::now();
             let left = self.what_is_left(&look());
@@ -153,7 +154,7 @@ impl EngineState {
                 "the {what} keeps after {} s, beside what it had:{left}",
                 patience.as_secs()
             );
-            lab::pause_after(took);
+            lab::pause_while(since.elapsed(), took);
         }
     }
 
@@ -220,12 +221,10 @@ fn descriptors(folder: &Path) -> io::Result<BTreeMap<String, usize>> {
 }
 
 fn served(world: &World) -> BTreeMap<&'static str, u64> {
-    let text = world.status();
-    let status: serde_json::Value =
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("status: {error} in {text:?}"));
+    let status = world.report("status");
     let number = |name: &str| {
         let number = status[name].as_u64();
-        number.unwrap_or_else(|| panic!("no {name} in {text}"))
+        number.unwrap_or_else(|| panic!("no {name} in {status}"))
     };
     SERVED
         .into_iter()

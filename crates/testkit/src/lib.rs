@@ -132,7 +132,8 @@ pub fn run(host: &Host, program: &str, arguments: &[&str]) -> Finished {
 /// # Panics
 /// Where it does not hold within the time.
 pub fn wait_for(what: &str, patience: Duration, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + patience;
+    let since = Instant::now();
+    let deadline = since + patience;
     loop {
         let began = Instant::now();
         if condition() {
@@ -144,6 +145,6 @@ pub fn wait_for(what: &str, patience: Duration, mut condition: impl FnMut() -> b
             "no {what} within {} s",
             patience.as_secs_f32()
         );
-        lab::pause_after(look);
+        lab::pause_while(since.elapsed(), look);
     }
 }

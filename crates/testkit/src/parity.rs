@@ -3,8 +3,9 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use lab::Finished;
+use lab::{Finished, Program};
 
 use crate::workspace;
 
@@ -49,15 +50,40 @@ pub fn runner() -> PathBuf {
     workspace::root().join("crates/shim/tests/programs/run.py")
 }
 
+/// How long the runner may say nothing: it ends a program that works for so long (`limit_s` and `WORKING_FACTOR` there), and says then
+/// what came of it. How long all of them take together depends on what else the machine does.
+const SILENCE: Duration = Duration::from_secs(300);
+
+/// What the runner has said when it has ended.
+///
+/// # Panics
+/// Where it goes on without saying anything.
+#[must_use]
+pub fn finish(mut run: Program) -> Finished {
+    loop {
+        let said = run.stdout().len();
+        let waited = run.wait_until("next program", SILENCE, |run| run.stdout().len() > said);
+        let has_ended = run.try_wait().is_ok_and(|ended| ended.is_some());
+        if has_ended {
+            break;
+        }
+        waited.unwrap_or_else(|error| panic!("{error}"));
+    }
+    run.finish(Duration::ZERO, || false)
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// How many of a run's programs print the same, or what is to be said where one does not: the names of those come first, and
 /// what differs in each next, so that a log that is cut still has them.
 ///
 /// # Errors
 /// That.
 pub fn judged(done: &Finished) -> Result<usize, String> {
+    let is_progress = |line: &&str| line.starts_with("compiled ") || line.starts_with("asked ");
     let (same, others): (Vec<&str>, Vec<&str>) = done
         .stdout
         .lines()
+        .filter(|line| !is_progress(line))
         .partition(|line| line.starts_with("same "));
     if done.status.success() {
         return Ok(same.len());

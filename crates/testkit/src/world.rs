@@ -310,10 +310,32 @@ impl World {
         sha256(&path)
     }
 
-    /// The engine's report, as `shunt status --json` prints it.
+    /// What `shunt status --json` prints now, also where no engine answers.
     pub fn status(&self) -> String {
+        self.asked("status").stdout
+    }
+
+    /// What `shunt status` or `shunt ss` says with `--json`, once the engine answers: who asks gives it two seconds, which a
+    /// busy machine may not leave it.
+    ///
+    /// # Panics
+    /// Where it does not answer within [`PATIENCE`].
+    pub fn report(&self, command: &str) -> Value {
+        let mut report = None;
+        crate::wait_for("answer of the engine", PATIENCE, || {
+            let told = self.asked(command);
+            report = told
+                .success()
+                .ok()
+                .and_then(|told| serde_json::from_str(&told.stdout).ok());
+            report.is_some()
+        });
+        report.expect("invariant: that was waited for")
+    }
+
+    fn asked(&self, command: &str) -> Finished {
         let shunt = shunt().display().to_string();
-        finish(self.start("a", &[&shunt, "status", "--json"])).stdout
+        finish(self.start("a", &[&shunt, command, "--json"]))
     }
 }
 

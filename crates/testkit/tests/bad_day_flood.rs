@@ -4,7 +4,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{
-    EngineState, PATIENCE, Witness, python, shunt,
+    EngineState, PATIENCE, Witness, python,
     world::{self, Mode, World, finish},
 };
 
@@ -140,12 +140,7 @@ fn ten_thousand_half_open_connections_hold_little_and_clients_are_served() {
     // Three of them, beside other tests: what keeps a processor busy by itself starves who asks.
     let rate = (RATE / 4).to_string();
     let floods = PORTS.map(|port| world.start_peer(&[&flood, "eth0", &address, port, &rate]));
-    let shunt = shunt().display().to_string();
-    let count = || {
-        let seen = finish(world.start("a", &[&shunt, "ss", "--json"]));
-        let report = serde_json::from_str(&seen.stdout);
-        half_open(&report.unwrap_or_else(|error| panic!("{error}: {seen:?}")))
-    };
+    let count = || half_open(&world.report("ss"));
     testkit::wait_for("10,000 handshakes", PATIENCE, || count() >= 10_000);
     for _ in 0..5 {
         let seen = world.run_peer(&["python3", "-c", ASK, &address, PORTS[0]]);

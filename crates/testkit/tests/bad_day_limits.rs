@@ -141,7 +141,7 @@ fn said(program: &mut Program, word: &str) -> Vec<String> {
 }
 
 fn status(world: &World) -> Value {
-    serde_json::from_str(&world.status()).unwrap_or_else(|error| panic!("{error}"))
+    world.report("status")
 }
 
 fn log_has(world: &World, text: &str) -> usize {

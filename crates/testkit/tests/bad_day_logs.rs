@@ -5,7 +5,6 @@
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
-use serde_json::Value;
 use testkit::{
     EngineState, PATIENCE, Program, Witness, python, shunt, wait_for,
     world::{self, Mode, World},
@@ -85,8 +84,7 @@ fn make_lines(world: &World) {
 }
 
 fn lost_lines(world: &World) -> u64 {
-    let status: Value = serde_json::from_str(&world.status()).unwrap();
-    status["lost_log_lines"].as_u64().unwrap()
+    world.report("status")["lost_log_lines"].as_u64().unwrap()
 }
 
 /// A witness notices nothing while a user makes the engine say more than can be written.

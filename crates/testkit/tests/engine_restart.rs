@@ -54,7 +54,7 @@ fn status(world: &World) -> Value {
 /// Kills the process that serves, and waits until another one does.
 fn kill_engine(world: &World) {
     let restarts = || status(world)["kept"]["restarts"].as_u64();
-    let before = restarts();
+    let before = world.report("status")["kept"]["restarts"].as_u64();
     world.wait_engine_goes_on();
     let pid = i32::try_from(world.engine_pid()).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();

@@ -69,7 +69,7 @@ LONGEST = {4: 65507, 6: 65527}
 def send(version, lengths, *options):
     own, peer = (sys.argv[1], sys.argv[3]) if version == 4 else (sys.argv[2], sys.argv[4])
     one = socket.socket(socket.AF_INET if version == 4 else socket.AF_INET6, socket.SOCK_DGRAM)
-    one.settimeout(10)
+    one.settimeout(50)
     one.bind((own, 7001))
     for name, value in options:
         one.setsockopt(socket.IPPROTO_IP if version == 4 else socket.IPPROTO_IPV6, name, value)

@@ -40,7 +40,7 @@ const CLIENT: &str = r#"
 import socket, sys
 family, kind, protocol, _, address = socket.getaddrinfo(sys.argv[1], int(sys.argv[2]), type=socket.SOCK_STREAM)[0]
 connection = socket.socket(int(sys.argv[3]) if len(sys.argv) > 3 else family, kind)
-connection.settimeout(10)
+connection.settimeout(50)
 connection.connect(address)
 connection.sendall(b"question")
 print(connection.recv(100).decode(), connection.getpeername()[0], flush=True)
@@ -54,7 +54,7 @@ family, kind, protocol, _, address = socket.getaddrinfo(sys.argv[1], int(sys.arg
 deadline = time.monotonic() + 20
 while True:
     connection = socket.socket(family, kind)
-    connection.settimeout(10)
+    connection.settimeout(50)
     connection.connect(address)
     if connection.getsockname()[0].startswith("fe80:") or time.monotonic() > deadline:
         break

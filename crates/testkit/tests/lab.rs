@@ -10,7 +10,7 @@ class Q(h.SimpleHTTPRequestHandler):
 h.HTTPServer(('10.77.0.1', 8000), Q).serve_forever()";
 
 const FETCH: &str = "import urllib.request as u
-print(u.urlopen('http://10.77.0.1:8000/', timeout=5).status)";
+print(u.urlopen('http://10.77.0.1:8000/', timeout=50).status)";
 
 #[test]
 fn a_server_on_one_host_is_reached_from_the_other_only() {

@@ -13,14 +13,11 @@ mod listeners;
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host, kernel_tcp, parity, world};
 
 /// Before a program whose loopback is the engine's alone.
 const STRICT: [&str; 5] = ["run", "--loopback", "--policy", "engine-only", "--"];
-/// For all parity programs together on a busy machine.
-const LIMIT: Duration = Duration::from_secs(480);
 
 /// Programs that are left out: Fast Open is off, as by default; of a socket that both stacks hear for, the kernel says when
 /// its turn is that a length of a name is none, and leaves the datagram.
@@ -122,9 +119,8 @@ fn programs_are_as_on_the_kernel(test: &str, flags: &[&str], linking: &[&str], w
         line.extend(linking);
         line.extend(arguments);
         line.extend(programs.iter().map(String::as_str));
-        let done = testkit::start(host(&testbed.lab, on), "python3", &line)
-            .finish(LIMIT, || false)
-            .unwrap();
+        let run = testkit::start(host(&testbed.lab, on), "python3", &line);
+        let done = parity::finish(run);
         parity::judged(&done).unwrap_or_else(|differences| panic!("{differences}"))
     };
     // An engine speaks to everybody on its link without one.

@@ -10,15 +10,11 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host, parity};
 
 /// The hosts' end of the cable.
 const LINK: &str = "eth0";
-/// For all programs together, both sides, on a busy machine.
-const LIMIT: Duration = Duration::from_secs(480);
-
 static SHARED: LazyLock<parity::Shared> = LazyLock::new(|| {
     parity::Shared::new(Path::new(env!("CARGO_TARGET_TMPDIR")), "parity").unwrap()
 });
@@ -192,9 +188,7 @@ fn run_all(on: &Host, arguments: &[&str], leave_out: &dyn Fn(&str) -> bool, at_l
     words.extend(SHARED.flags());
     words.extend(arguments);
     words.extend(names.iter().map(String::as_str));
-    let done = testkit::start(on, "python3", &words)
-        .finish(LIMIT, || false)
-        .unwrap();
+    let done = parity::finish(testkit::start(on, "python3", &words));
     let same = parity::judged(&done).unwrap_or_else(|differences| panic!("{differences}"));
     assert!(same >= at_least, "the same: {same}");
 }

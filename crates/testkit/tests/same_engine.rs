@@ -73,7 +73,7 @@ fn world(test: &str, mode: Mode, programs: &[&str]) -> Option<World> {
 }
 
 fn status(world: &World) -> Value {
-    serde_json::from_str(&world.status()).unwrap()
+    world.report("status")
 }
 
 fn wait(program: &mut Program, word: &str) {

@@ -114,7 +114,7 @@ fn an_engine_follows_them_and_a_flag_overrides_them() {
         let mut server = world.start_peer(&["python3", "-c", SERVER]);
         let port = port_of(&mut server);
 
-        let status: Value = serde_json::from_str(&world.status()).expect("JSON");
+        let status = world.report("status");
         assert_eq!(status["ecn"], 0, "{way:?}: the flag");
         assert_eq!(offered(&world, &port), [Some(false), Some(true)], "{way:?}");
 

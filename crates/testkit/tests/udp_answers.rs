@@ -39,7 +39,7 @@ for port in 7001, 7002:
             one.bind(('0.0.0.0', 9001))
             one.connect((address, port))
             one.settimeout(1)
-            for attempt in range(3):
+            for attempt in range(50):
                 one.send(b'word')
                 try:
                     print(port, address, one.recv(100).decode())

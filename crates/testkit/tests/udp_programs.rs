@@ -126,7 +126,7 @@ const ASKING: &str = r#"
 import socket, sys
 to = socket.getaddrinfo(sys.argv[1] + "%eth0", 7002, socket.AF_INET6, socket.SOCK_DGRAM)[0][4]
 one = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-one.settimeout(10)
+one.settimeout(50)
 peer = None
 while peer != to:  # until the engine's own link-local address is no longer tentative
     one.sendto(b"asked", to)

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use super::*;
 
+/// How long is waited for what should take milliseconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Sleeps until the driver has something; false: nothing came for ten seconds.
 fn sleep(driver: &mut impl Driver) -> bool {
     if !driver.prepare_wait().unwrap() {
@@ -53,7 +56,8 @@ fn an_impaired_wire_cuts_large_segments_and_counts_what_it_loses() {
     }
     let began = Instant::now();
     let mut arrived = 0_u64;
-    while began.elapsed() < Duration::from_millis(50) {
+    while left.cable_counters()[1].lost + arrived < 400 {
+        assert!(began.elapsed() < PATIENCE, "{arrived} arrived");
         left.rx_burst(8, &mut |_| ()).unwrap();
         right
             .rx_burst(64, &mut |frame| {
@@ -86,5 +90,5 @@ fn an_impaired_driver_wakes_for_frames_that_are_on_the_way() {
     }
     let elapsed = began.elapsed();
     assert!(elapsed >= Duration::from_millis(20), "{elapsed:?}");
-    assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
+    assert!(elapsed < PATIENCE, "{elapsed:?}");
 }

@@ -10,14 +10,15 @@ mod support;
 mod trouble;
 
 use std::net::UdpSocket;
-use std::time::Duration;
 
 use ::wire::{ipv4, tcp};
 use nic::af_packet::steering::{Hash, Mix, program};
 use nic::af_packet::{self, AfPacket};
 use nic::af_xdp::{AfXdp, Config, Mode, OpenError};
 use nic::{Driver, RxChecksum};
-use support::{LEFT, Namespace, RIGHT, VETH, is_ipv4, pattern, receive, receive_all, wait};
+use support::{
+    LEFT, Namespace, PATIENCE, RIGHT, VETH, is_ipv4, pattern, receive, receive_all, wait,
+};
 
 const COPYING: [Mode; 2] = [Mode::Generic, Mode::Native];
 
@@ -225,9 +226,7 @@ fn what_is_for_the_engine_is_taken_and_the_kernel_has_the_rest() {
             right.ip(&format!("address add {kernels}/24 dev {VETH}"));
         }
         let heard = right.run(|| UdpSocket::bind((kernels, 6000)).unwrap());
-        heard
-            .set_read_timeout(Some(Duration::from_secs(5)))
-            .unwrap();
+        heard.set_read_timeout(Some(PATIENCE)).unwrap();
         // The kernel's ARP is answered by the kernel: it got what the engine did not take.
         left.run(|| {
             let socket = UdpSocket::bind((LEFT, 0)).unwrap();
@@ -266,7 +265,7 @@ fn a_full_ring_loses_frames_counts_them_and_goes_on() {
         assert_eq!(left.tx_burst(&[frame; 40]).unwrap(), 40);
         left.flush_tx().unwrap();
         if right.prepare_wait().unwrap() {
-            assert!(wait(&right, Duration::from_secs(1)));
+            assert!(wait(&right, PATIENCE));
         }
         let found = receive_all(&mut right);
         assert_eq!(found.iter().filter(|frame| is_tcp(frame)).count(), 16);
@@ -433,7 +432,7 @@ fn who_sleeps_after_a_busy_time_is_woken() {
         }
         left.tx_burst(&[frame]).unwrap();
         left.flush_tx().unwrap();
-        assert!(wait(&right, Duration::from_secs(5)));
+        assert!(wait(&right, PATIENCE));
         receive(&mut right, is_tcp);
     }
 }

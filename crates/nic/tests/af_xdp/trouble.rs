@@ -1,6 +1,6 @@
 //! What the driver says where an interface goes, changes, is taken or cannot do what is asked.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nic::{
     Driver, Presence,
@@ -22,10 +22,7 @@ fn a_vanished_interface_is_said_and_another_one_served_by_the_packet_socket() {
         receive_all(&mut driver);
     }
     right.ip(&format!("link del {VETH}"));
-    assert!(
-        wait(&driver, Duration::from_secs(5)),
-        "the sleeper is woken"
-    );
+    assert!(wait(&driver, PATIENCE), "the sleeper is woken");
     let error = driver.rx_burst(8, &mut |_| ()).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::NetworkUnreachable);
     assert!(error.to_string().contains(VETH), "{error}");

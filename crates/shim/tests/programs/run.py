@@ -69,39 +69,51 @@ def variants(name):
     return [name, f"{name}-v6"] if "PARITY_V6" in source or "sockaddr_in" not in source else [name]
 
 
-def is_built(name, folder):
-    """Whether the compiled program is newer than what it is made of."""
-    program = folder / name
+def is_built(path, name):
+    """Whether what was compiled is newer than what it is made of."""
     sources = [source_of(name), HERE / "run.py", *HERE.glob("*.h")]
-    return program.exists() and program.stat().st_mtime > max(path.stat().st_mtime for path in sources)
+    return path.exists() and path.stat().st_mtime > max(source.stat().st_mtime for source in sources)
+
+
+def object_of(name, folder):
+    """Where it is compiled to: once for both ways of linking, unless it asks which it is."""
+    kind = folder.name if "STATICALLY_LINKED" in source_of(name).read_text() else "either"
+    return folder.parent / f"{name}.{kind}.o"
+
+
+def compile_to(path, name, linking):
+    family = ["-DPARITY_V6"] if is_v6(name) else []
+    defined = ["-DSTATICALLY_LINKED"] if linking else []
+    command = ["cc", *defined, *family, "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function",
+               "-Wno-stringop-overflow", "-Wno-stringop-overread", "-pthread", "-c", "-o", f"{path}.new", source_of(name)]
+    subprocess.run(command, check=True)
+    os.rename(f"{path}.new", path)
 
 
 def build(names, folder, linking):
-    def compile_one(name):
-        family = ["-DPARITY_V6"] if is_v6(name) else []
-        made = folder / f"{name}.new"
-        command = ["cc", *linking, *family, "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function",
-                   "-Wno-stringop-overflow", "-Wno-stringop-overread", "-pthread", "-o", made, source_of(name)]
-        subprocess.run(command, check=True)
+    def build_one(name):
+        code, made = object_of(name, folder), folder / f"{name}.new"
+        if not is_built(code, name):
+            compile_to(code, name, linking)
+        subprocess.run(["cc", *linking, "-pthread", "-o", made, code], check=True)
         # Another run may be executing the old one.
         made.rename(folder / name)
+        # Whoever waits for this run sees that it goes on.
+        print(f"compiled  {name}", flush=True)
 
-    with open(folder / "lock", "w") as lock:
+    with open(folder.parent / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(compile_one, [name for name in names if not is_built(name, folder)]))
+            list(pool.map(build_one, [name for name in names if not is_built(folder / name, name)]))
 
 
 @contextlib.contextmanager
 def built_in(kept, linking):
     """The folder of the compiled programs, which ends with the run unless it is to be kept."""
-    if not kept:
-        with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-            yield pathlib.Path(folder)
-        return
-    folder = pathlib.Path(kept, "static" if linking else "shared")
-    folder.mkdir(parents=True, exist_ok=True)
-    yield folder
+    with contextlib.nullcontext(kept) if kept else tempfile.TemporaryDirectory(prefix="parity-") as top:
+        folder = pathlib.Path(top, "static" if linking else "shared")
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
 
 
 def processor_s(session):
@@ -278,7 +290,7 @@ def main():
     names = [one for name in names for one in variants(name) if with_v6 or not is_v6(one)]
     names = [name for name in names if arguments.link or not needs_link(name)]
     os.environ["PARITY_LINK"] = arguments.link or "lo"
-    linking = ["-static", "-DSTATICALLY_LINKED"] if arguments.static else []
+    linking = ["-static"] if arguments.static else []
     listed, kernel = Listed(arguments.differences, arguments.write), KernelSide(arguments.said, linking)
     different, waiting = 0, collections.deque(enumerate(names))
     with built_in(arguments.built, linking) as folder:
@@ -295,6 +307,7 @@ def main():
                 continue
             deferred = 0
             if arguments.kernel and arguments.said:
+                print(f"asked  {name}", flush=True)
                 continue
             found = over_shunt(folder / name, index, arguments, (on_kernel, on_shunt))
             said, is_well, lines = listed.judge(name, expected, found)

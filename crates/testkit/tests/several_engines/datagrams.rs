@@ -196,7 +196,8 @@ impl Testbed {
         let line = ["run", "--engine", FIRST, "--engine", SECOND, "--"];
         let line = [&line[..], &["python3", "-c", program], words].concat();
         let mut program = testkit::start(self.a(), shunt(), &line);
-        let says = |program: &Program| program.stdout().contains(word);
+        // What it says with that is there too.
+        let says = |program: &Program| program.lines().iter().any(|line| line.contains(word));
         program.wait_until(word, PATIENCE, says).unwrap();
         program
     }
