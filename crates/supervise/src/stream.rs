@@ -47,16 +47,27 @@ fn is_rare(call: &Call, number: i64) -> bool {
     }
 }
 
-/// Whether it is a sendto(2) with an address, which TCP does not look at and a pair refuses.
+/// Whether a call sends to an address, which TCP does not look at and a pair refuses.
 fn names(call: &Call, number: i64) -> bool {
-    let flags = message::flags(call, number);
-    number == libc::SYS_sendto && call.arguments[4] != 0 && flags & libc::MSG_FASTOPEN == 0
+    let is_named = match number {
+        libc::SYS_sendto => call.arguments[4] != 0,
+        _ => sends_with(call, number, |place| place.name),
+    };
+    is_named && message::flags(call, number) & libc::MSG_FASTOPEN == 0
 }
 
 /// Whether control messages go along, which mean other things to a pair.
 fn has_control(call: &Call, number: i64) -> bool {
-    let carries = |place: MessageLayout| place.control.0 != 0 && place.control.1 != 0;
-    number == libc::SYS_sendmsg && MessageLayout::of(call, number, 0).is_ok_and(carries)
+    sends_with(call, number, |place| place.control)
+}
+
+/// Whether it is a sendmsg(2) whose header names something, by its place and length.
+fn sends_with(call: &Call, number: i64, part: impl Fn(MessageLayout) -> (u64, usize)) -> bool {
+    let is_there = |place| {
+        let (at, len) = part(place);
+        at != 0 && len != 0
+    };
+    number == libc::SYS_sendmsg && MessageLayout::of(call, number, 0).is_ok_and(is_there)
 }
 
 /// Whether a pair would say of what goes along what TCP does not.

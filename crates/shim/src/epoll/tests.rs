@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 
+use super::kick::KICK;
 use super::set::{EDGE, EXCLUSIVE, Interest, ONE_SHOT, Refused, Set, Watched, WatchedBy};
+use super::wait::leave_plain;
 use switch::readiness::{ERR, HUP, IN, OUT};
 
 /// Something with settable events.
@@ -281,6 +283,18 @@ fn a_listener_on_both_sides_is_found_by_its_data_and_spent_once() {
     interest.notify(u32::MAX);
     assert_eq!(collect(set, 4), []);
     assert!(set.has_kernel_members() && set.served() == 1);
+}
+
+#[test]
+fn a_kicked_thread_takes_every_kick_away_and_keeps_the_order() {
+    let set = new_set();
+    let mut events =
+        [KICK, 1, KICK, KICK, 2, KICK].map(|u64| libc::epoll_event { events: IN, u64 });
+    assert_eq!(leave_plain(set, &mut events), Some(2));
+    assert_eq!([events[0].u64, events[1].u64], [1, 2]);
+    let mut kicks = [KICK; 2].map(|u64| libc::epoll_event { events: IN, u64 });
+    assert_eq!(leave_plain(set, &mut kicks), None, "it was only kicked");
+    assert_eq!(leave_plain(set, &mut []), Some(0), "its time was over");
 }
 
 #[test]

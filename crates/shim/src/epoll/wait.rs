@@ -39,15 +39,18 @@ pub fn enter_plain(epfd: RawFd) -> Option<&'static Set> {
 }
 
 /// A thread comes out of libc's own epoll_wait with `events`: how many are the program's, or `None`
-/// if it was only kicked and has to wait in the switch.
+/// if it was only kicked and has to wait in the switch. Each thread that adds an interest meanwhile kicks it.
 pub fn leave_plain(set: &Set, events: &mut [libc::epoll_event]) -> Option<usize> {
     leave(&set.plain_waiters);
-    let Some(kick) = events.iter().position(|event| event.u64 == KICK) else {
-        return Some(events.len());
-    };
-    let last = events.len() - 1;
-    events.swap(kick, last);
-    (last > 0).then_some(last)
+    let mut kept = 0;
+    for index in 0..events.len() {
+        let event = events[index];
+        if event.u64 != KICK {
+            events[kept] = event;
+            kept += 1;
+        }
+    }
+    (kept > 0 || events.is_empty()).then_some(kept)
 }
 
 fn leave(waiters: &AtomicU32) {
