@@ -430,6 +430,7 @@ fn an_unmodified_client_and_server_work_with_an_engine_inside_each() {
         "--engine-mode=inline",
         "--",
         "python3",
+        "-u",
         "-m",
         "http.server",
         "--bind",
