@@ -212,6 +212,7 @@ fn threads() -> Vec<Call> {
         call!(SYS_sched_yield, "gives way"),
         call!(SYS_sched_setaffinity, "--cpu"),
         call!(SYS_sched_getaffinity, "how many processors there are"),
+        call!(SYS_sysinfo, "how large a receive ring may be"),
         call!(
             SYS_clone,
             THREAD,

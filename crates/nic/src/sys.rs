@@ -19,6 +19,15 @@ pub(crate) fn invalid<E>(_: E) -> io::Error {
     io::Error::from_raw_os_error(libc::EINVAL)
 }
 
+/// The machine's memory, where that may be asked.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    // SAFETY: All zeroes are a valid `sysinfo`, an integer each.
+    let mut machine: libc::sysinfo = unsafe { std::mem::zeroed() };
+    // SAFETY: sysinfo(2) fills in what it is given, which lives.
+    let status = unsafe { libc::sysinfo(&raw mut machine) };
+    (status == 0).then(|| machine.totalram.saturating_mul(machine.mem_unit.into()))
+}
+
 /// setsockopt(2).
 pub(crate) fn set_option<T>(
     socket: BorrowedFd<'_>,

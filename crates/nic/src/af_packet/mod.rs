@@ -37,7 +37,7 @@ use crate::driver::{
 use crate::retry::Retry;
 use crate::sharing::Sharing;
 use bpf::Link;
-pub use config::Config;
+pub use config::{Config, large_ring_bytes};
 pub use error::OpenError;
 use error::failed;
 pub use handover::{Handover, Numbers};
@@ -49,11 +49,9 @@ use ring::Ring;
 
 /// Bytes of each ring frame besides the packet: the ring's own header, the virtio header and the Ethernet header.
 const FRAME_OVERHEAD_BYTES: u32 = 256;
-/// Memory of the receive ring, whatever the size of its frames.
-const RING_BYTES: u32 = 16 << 20;
-/// Of one that is made later, and of its frames: each program with an engine inside has one.
+/// Memory of a ring that is made later, and of its frames: each program with an engine inside has one.
 const LATER_RING_BYTES: u32 = 4 << 20;
-const LATER_FRAME_BYTES: u32 = 16 << 10;
+const LATER_FRAME_BYTES: u32 = 4 << 10;
 /// What may wait in the socket of such a ring.
 const QUEUE_BYTES: usize = 16 << 20;
 /// Virtio header and frame, with the largest packet of IPv4, where there is no ring; longer ones make the buffer longer.
@@ -383,7 +381,7 @@ fn geometry(config: &Config, link: &Interface, is_later: bool) -> Geometry {
     let (ring_bytes, longest_bytes) = if is_later {
         (LATER_RING_BYTES, LATER_FRAME_BYTES)
     } else {
-        (RING_BYTES, u32::MAX)
+        (config.ring_bytes, u32::MAX)
     };
     let frame_bytes = config.frame_bytes;
     let frame_bytes = frame_bytes.unwrap_or_else(|| frame_bytes_of(link).min(longest_bytes));

@@ -13,6 +13,7 @@ use crate::fd_table::file::File;
 use crate::outcome::Switched;
 use crate::socket::Socket;
 use crate::{fd_table::descriptors, sys};
+use switch::readiness::Phase;
 
 impl Watched for File {
     fn events(&self) -> u32 {
@@ -29,6 +30,11 @@ impl Watched for File {
     fn hint(&self) -> u32 {
         self.epoll()
             .map_or_else(|| self.events(), |epoll| epoll.set().own_hint())
+    }
+
+    fn is_listener(&self) -> bool {
+        let stream = self.socket().and_then(|socket| socket.stream());
+        stream.is_some_and(|stream| stream.phase() == Phase::Listening)
     }
 }
 

@@ -3,11 +3,13 @@
 //!
 //! Whoever learns of an event puts the interest on the ready list; a collection takes from the list,
 //! asks what holds now, reports that, and puts level-triggered interests back at the end. So a wait
-//! costs as much as there are ready sockets, however many are watched.
+//! costs as much as there are ready sockets, however many are watched. Listeners stand in front of all others.
 //!
 //! Locks: `members` stands for `ep->mtx` (one collection or change at a time), `ready` is a leaf taken
 //! for single pushes and pops; event sources take `ready` only. Sets are never freed but used again,
 //! so that fork(2) can hold the locks of all of them (`fork.rs`).
+
+mod collection;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::RawFd;
@@ -39,6 +41,11 @@ pub trait Watched: Send + Sync {
     fn hint(&self) -> u32 {
         self.events()
     }
+
+    /// Whether it has connections that wait to be accepted, or may have.
+    fn is_listener(&self) -> bool {
+        false
+    }
 }
 
 /// Who watches an interest.
@@ -61,6 +68,8 @@ pub struct Interest {
     mask: AtomicU32,
     data: AtomicU64,
     place: AtomicU8,
+    /// As its target said when it was last decided who watches it.
+    is_listener: AtomicBool,
     queued: AtomicBool,
     removed: AtomicBool,
 }
@@ -95,6 +104,13 @@ impl Interest {
             WatchedBy::Both => 2,
         };
         self.place.store(code, Ordering::Relaxed);
+        let is_listener = self.target.is_listener();
+        self.is_listener.store(is_listener, Ordering::Relaxed);
+    }
+
+    /// Whether it stands in front of those that are no listeners. One that is told of once has all its connections accepted then.
+    fn goes_first(&self) -> bool {
+        self.is_listener.load(Ordering::Relaxed) && self.mask.load(Ordering::Relaxed) & EDGE == 0
     }
 
     /// The set it belongs to.
@@ -245,6 +261,7 @@ impl Set {
             mask: AtomicU32::new(mask),
             data: AtomicU64::new(data),
             place: AtomicU8::new(0),
+            is_listener: AtomicBool::new(false),
             queued: AtomicBool::new(false),
             removed: AtomicBool::new(false),
         });
@@ -332,15 +349,6 @@ impl Set {
         interest.mask.fetch_and(PRIVATE, Ordering::Relaxed);
     }
 
-    /// Begins a collection. Nobody else registers or collects while it lives.
-    pub fn collection(&self) -> Collection<'_> {
-        Collection {
-            set: self,
-            _members: self.members(),
-            left: self.ready().len(),
-        }
-    }
-
     /// Whether a collection would report something; drops what is no longer ready on the way.
     pub fn has_ready(&self) -> bool {
         let _members = self.members();
@@ -386,7 +394,12 @@ impl Set {
 
     fn enqueue(&self, interest: &Arc<Interest>) {
         if !interest.queued.swap(true, Ordering::SeqCst) {
-            self.ready().push_back(Arc::clone(interest));
+            let mut ready = self.ready();
+            if interest.goes_first() {
+                ready.push_front(Arc::clone(interest));
+            } else {
+                ready.push_back(Arc::clone(interest));
+            }
         }
     }
 
@@ -439,49 +452,5 @@ fn check_exclusive(mask: u32) -> Result<(), Refused> {
         Err(Refused::Invalid)
     } else {
         Ok(())
-    }
-}
-
-/// A collection of ready interests, in as many parts as its caller wants: each interest is reported once.
-pub struct Collection<'a> {
-    set: &'a Set,
-    _members: MutexGuard<'a, Members>,
-    /// Not looked at yet. What is put back meanwhile waits for the next collection.
-    left: usize,
-}
-
-impl Collection<'_> {
-    /// Reports up to `out.len()` ready interests and says how many. `reported` learns of each.
-    pub fn fill(
-        &mut self,
-        out: &mut [libc::epoll_event],
-        reported: &mut dyn FnMut(&Arc<Interest>),
-    ) -> usize {
-        let mut filled = 0;
-        while self.left > 0 && filled < out.len() {
-            self.left -= 1;
-            let Some(interest) = self.set.ready().pop_front() else {
-                break;
-            };
-            // Before asking for events: what happens from now on queues it again.
-            interest.queued.store(false, Ordering::SeqCst);
-            if interest.removed.load(Ordering::Relaxed) {
-                continue;
-            }
-            let events = interest.due();
-            if events == 0 {
-                continue;
-            }
-            let (mask, data) = interest.wish();
-            out[filled] = libc::epoll_event { events, u64: data };
-            filled += 1;
-            if mask & ONE_SHOT != 0 {
-                interest.mask.store(mask & PRIVATE, Ordering::Relaxed);
-            } else if mask & EDGE == 0 {
-                self.set.enqueue(&interest);
-            }
-            reported(&interest);
-        }
-        filled
     }
 }

@@ -21,6 +21,20 @@ impl Watched for Source {
     }
 }
 
+/// A listener.
+#[derive(Default)]
+struct Listener(Source);
+
+impl Watched for Listener {
+    fn events(&self) -> u32 {
+        self.0.events()
+    }
+
+    fn is_listener(&self) -> bool {
+        true
+    }
+}
+
 fn new_set() -> &'static Set {
     Box::leak(Box::default())
 }
@@ -283,6 +297,40 @@ fn a_listener_on_both_sides_is_found_by_its_data_and_spent_once() {
     interest.notify(u32::MAX);
     assert_eq!(collect(set, 4), []);
     assert!(set.has_kernel_members() && set.served() == 1);
+}
+
+#[test]
+fn beside_a_listener_few_others_are_reported_each_in_its_turn() {
+    const OTHERS: u64 = 20;
+    let set = new_set();
+    let sources: Vec<Arc<Source>> = (0..OTHERS).map(|_| Arc::default()).collect();
+    for (fd, source) in (0..).zip(&sources) {
+        source.0.store(IN, Ordering::SeqCst);
+        add(set, source, fd, IN);
+    }
+    let listener = Arc::new(Listener::default());
+    let target: Arc<dyn Watched> = Arc::<Listener>::clone(&listener);
+    let wish = (IN, 99);
+    let interest = set.add(99, target, wish, WatchedBy::Engine).unwrap();
+    let set_waiting = |is_waiting: bool| {
+        let events = if is_waiting { IN } else { 0 };
+        listener.0.0.store(events, Ordering::SeqCst);
+        interest.notify(u32::MAX);
+    };
+    let numbers = |room| -> Vec<u64> { collect(set, room).iter().map(|one| one.0).collect() };
+    set_waiting(true);
+    let mut seen: Vec<u64> = Vec::new();
+    for _ in 0..10 {
+        let found = numbers(64);
+        assert_eq!((found[0], found.len()), (99, 5));
+        seen.extend(&found[1..]);
+        // More connections come.
+        set_waiting(true);
+    }
+    let in_turn: Vec<u64> = (0..OTHERS).chain(0..OTHERS).collect();
+    assert_eq!(seen, in_turn);
+    set_waiting(false);
+    assert_eq!(numbers(64).len(), sources.len());
 }
 
 #[test]

@@ -127,10 +127,11 @@ fn gather(set: &'static Set, epfd: RawFd, out: &mut [libc::epoll_event]) -> Resu
         out[filled..filled + kernels + rest].rotate_left(kernels);
         filled += rest;
     }
+    let is_cut = collection.is_cut();
     drop(collection);
     let (engine, kernel) = out.split_at_mut(filled);
     filled += without_duplicates(set, engine, &mut kernel[..kernels]);
-    if filled == out.len() && set.has_ready() {
+    if (filled == out.len() || is_cut) && set.has_ready() {
         // More is ready than fits here: another sleeper may have the rest.
         set.waker.wake();
     }

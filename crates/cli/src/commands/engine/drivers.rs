@@ -37,7 +37,7 @@ pub fn open_kept(
         };
         return Ok((opened, numbers));
     }
-    let config = af_packet_config(arguments, sharing);
+    let config = af_packet_config(arguments, steering.cores, sharing);
     let taken = take_up(&config, steering, left);
     let queues = match taken {
         Some(queues) => queues,
@@ -170,7 +170,7 @@ fn open_af_packet(
     steering: Steering,
     sharing: Option<&Shared>,
 ) -> anyhow::Result<Vec<AfPacket>> {
-    let config = af_packet_config(arguments, sharing);
+    let config = af_packet_config(arguments, steering.cores, sharing);
     let opened = if steering.cores == 1 {
         AfPacket::open(&config).map(|one| vec![one])
     } else {
@@ -180,11 +180,16 @@ fn open_af_packet(
     opened.map_err(|error| explained(error, arguments))
 }
 
-fn af_packet_config(arguments: &Arguments, sharing: Option<&Shared>) -> af_packet::Config {
+fn af_packet_config(
+    arguments: &Arguments,
+    cores: u16,
+    sharing: Option<&Shared>,
+) -> af_packet::Config {
     af_packet::Config {
         addresses: Some(addresses(arguments)).filter(|_| sharing.is_none()),
         alone: true,
         sharing: sharing.and_then(Shared::for_driver),
+        ring_bytes: af_packet::large_ring_bytes(cores),
         ..af_packet::Config::new(&arguments.nic)
     }
 }
