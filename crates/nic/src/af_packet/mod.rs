@@ -50,8 +50,8 @@ use ring::Ring;
 /// Bytes of each ring frame besides the packet: the ring's own header, the virtio header and the Ethernet header.
 const FRAME_OVERHEAD_BYTES: u32 = 256;
 /// Memory of a ring that is made later, and of its frames: each program with an engine inside has one.
-const LATER_RING_BYTES: u32 = 4 << 20;
-const LATER_FRAME_BYTES: u32 = 4 << 10;
+const LATER_RING_BYTES: u32 = 8 << 20;
+const LATER_FRAME_BYTES: u32 = 8 << 10;
 /// What may wait in the socket of such a ring.
 const QUEUE_BYTES: usize = 16 << 20;
 /// Virtio header and frame, with the largest packet of IPv4, where there is no ring; longer ones make the buffer longer.
