@@ -10,16 +10,19 @@ use super::*;
 /// How long is waited for what should take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sleeps until the driver has something; false: nothing came for ten seconds.
+/// Of a sleep that nothing ends.
+const SLEEP: Duration = Duration::from_secs(10);
+
+/// Sleeps until the driver has something; false: nothing came for [`SLEEP`].
 fn sleep(driver: &mut impl Driver) -> bool {
     if !driver.prepare_wait().unwrap() {
         return true;
     }
-    let limit_us = driver.wait_deadline_us().unwrap_or(10_000_000);
-    let timeout = Timespec::try_from(Duration::from_micros(limit_us)).unwrap();
+    let deadline = driver.wait_deadline_us().map(Duration::from_micros);
+    let timeout = Timespec::try_from(deadline.unwrap_or(SLEEP)).unwrap();
     let fd = driver.wait_fd().unwrap();
     let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).unwrap();
-    ready > 0 || limit_us < 10_000_000
+    ready > 0 || deadline.is_some()
 }
 
 /// A TCP frame of `payload_len` bytes with the checksum left unfinished.
@@ -90,5 +93,5 @@ fn an_impaired_driver_wakes_for_frames_that_are_on_the_way() {
     }
     let elapsed = began.elapsed();
     assert!(elapsed >= Duration::from_millis(20), "{elapsed:?}");
-    assert!(elapsed < PATIENCE, "{elapsed:?}");
+    assert!(elapsed < SLEEP, "{elapsed:?}");
 }

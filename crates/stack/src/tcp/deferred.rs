@@ -106,6 +106,18 @@ struct Waiting {
     space: usize,
 }
 
+impl Waiting {
+    /// How many have left from the front because they waited too long.
+    fn forget_expired(&mut self, now: Instant) -> usize {
+        let mut all = self.segments.iter();
+        let fresh = all.position(|(came_at, _)| now < *came_at + LIFETIME);
+        let expired = fresh.unwrap_or(self.segments.len());
+        self.segments.drain(..expired);
+        self.space = self.space.min(self.segments.len());
+        expired
+    }
+}
+
 /// All that wait, by the rows of their listeners.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredSegments {
@@ -140,38 +152,47 @@ impl DeferredSegments {
 
     /// Waits behind all others of the listener; what has come again stays where it is. False: there is no space.
     pub(super) fn push(&mut self, now: Instant, listener: u32, segment: Deferred) -> bool {
+        if self.is_full(listener) {
+            self.forget_expired(now);
+            if self.is_full(listener) {
+                return false;
+            }
+        }
         let waiting = self.waiting.entry(listener).or_default();
         let mut all = waiting.segments.iter_mut();
         if let Some((came_at, _)) = all.find(|(_, other)| other.is_again(&segment)) {
             *came_at = now;
-            return true;
-        }
-        let has_space = self.count < ALL_MAX && waiting.segments.len() < SEGMENTS_MAX;
-        if has_space {
+        } else {
             waiting.segments.push_back((now, segment));
             self.count += 1;
         }
-        has_space
+        true
+    }
+
+    fn is_full(&self, listener: u32) -> bool {
+        let waiting = self.waiting.get(&listener);
+        self.count == ALL_MAX
+            || waiting.is_some_and(|waiting| waiting.segments.len() == SEGMENTS_MAX)
+    }
+
+    /// What waited too long leaves from in front of each line: a program that never accepts takes nobody's space.
+    fn forget_expired(&mut self, now: Instant) {
+        self.waiting.retain(|_, waiting| {
+            self.count -= waiting.forget_expired(now);
+            !waiting.segments.is_empty()
+        });
     }
 
     /// The next one that may come in.
     pub(crate) fn take(&mut self, now: Instant, listener: u32) -> Option<Deferred> {
-        loop {
-            let waiting = self.waiting.get_mut(&listener)?;
-            if waiting.space == 0 {
-                return None;
-            }
-            let (came_at, first) = waiting.segments.pop_front()?;
-            let is_over = came_at + LIFETIME <= now;
-            self.count -= 1;
-            waiting.space -= usize::from(!is_over);
-            waiting.space = waiting.space.min(waiting.segments.len());
-            if waiting.segments.is_empty() {
-                self.waiting.remove(&listener);
-            }
-            if !is_over {
-                return Some(first);
-            }
+        let waiting = self.waiting.get_mut(&listener)?;
+        self.count -= waiting.forget_expired(now);
+        waiting.space = waiting.space.checked_sub(1)?;
+        let (_, first) = waiting.segments.pop_front()?;
+        self.count -= 1;
+        if waiting.segments.is_empty() {
+            self.waiting.remove(&listener);
         }
+        Some(first)
     }
 }

@@ -153,9 +153,9 @@ elif what == "udp":
 elif what == "ask":
     address, port, size = arguments
     asking = socket.socket(family(address), socket.SOCK_DGRAM)
-    asking.settimeout(2)
+    asking.settimeout(10)
     late = set()
-    for attempt in range(25):
+    for attempt in range(5):
         question = os.urandom(int(size))
         asking.sendto(question, (address, int(port)))
         try:

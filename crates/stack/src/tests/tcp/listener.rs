@@ -21,15 +21,31 @@ fn node(memory: &mut HeapTables) -> Node<'_> {
     node
 }
 
+/// A listener with this backlog whose accept queue is full.
+fn full_listener(node: &mut Node<'_>, backlog: u32) -> ListenerId {
+    let listener = node.listen(80, backlog);
+    for n in 0..=backlog {
+        node.handshake(NOW, stranger(n), 5_000, 80).unwrap();
+    }
+    assert_eq!(node.ready(80), backlog + 1);
+    listener
+}
+
+/// Accepts a connection, and says how many that have waited are answered.
+fn accept_and_count(node: &mut Node<'_>, at: Instant, listener: ListenerId) -> usize {
+    node.accept(listener).unwrap();
+    node.take_deferred(at, listener);
+    let replies = segments(&node.transmit(at));
+    let is_syn_ack = |one: &Flags| one.contains(Flags::SYN | Flags::ACK);
+    assert!(replies.iter().all(|one| is_syn_ack(&one.1.flags)));
+    replies.len()
+}
+
 #[test]
 fn the_accept_queue_holds_backlog_plus_one_and_then_syns_wait() {
     let mut memory = HeapTables::new(64, 4, 4).unwrap();
     let mut node = node(&mut memory);
-    let listener = node.listen(80, 2);
-    for n in 0..3 {
-        assert!(node.handshake(NOW, stranger(n), 5_000, 80).is_some());
-    }
-    assert_eq!(node.ready(80), 3);
+    let listener = full_listener(&mut node, 2);
     assert_eq!(
         node.handshake(NOW, stranger(3), 5_000, 80),
         None,
@@ -46,7 +62,7 @@ fn the_accept_queue_holds_backlog_plus_one_and_then_syns_wait() {
     assert!(replies[0].1.flags.contains(Flags::SYN | Flags::ACK));
 }
 
-/// Fills the accept queue and lets `count` more ports of a stranger ask.
+/// So many ports of a stranger ask, and are not answered.
 fn ask_a_full_listener(node: &mut Node<'_>, at: Instant, count: u16) {
     for port in 1..=count {
         let syn = header(port, 80, 100, 0, Flags::SYN);
@@ -59,18 +75,12 @@ fn ask_a_full_listener(node: &mut Node<'_>, at: Instant, count: u16) {
 fn each_connection_that_is_accepted_lets_one_syn_in_and_the_last_one_all() {
     let mut memory = HeapTables::new(64, 4, 4).unwrap();
     let mut node = node(&mut memory);
-    let listener = node.listen(80, 2);
-    for n in 0..3 {
-        node.handshake(NOW, stranger(n), 5_000, 80).unwrap();
-    }
+    let listener = full_listener(&mut node, 2);
     ask_a_full_listener(&mut node, NOW, 5);
     // Those that come again wait once.
     ask_a_full_listener(&mut node, NOW + ms(1), 5);
     for answered in [1, 1, 3] {
-        node.accept(listener).unwrap();
-        node.take_deferred(NOW + ms(2), listener);
-        let replies = segments(&node.transmit(NOW + ms(2)));
-        assert_eq!(replies.len(), answered);
+        assert_eq!(accept_and_count(&mut node, NOW + ms(2), listener), answered);
     }
     let counters = node.stack.counters();
     assert_eq!((counters.listen_overflows, counters.listen_drops), (10, 0));
@@ -78,36 +88,62 @@ fn each_connection_that_is_accepted_lets_one_syn_in_and_the_last_one_all() {
 }
 
 #[test]
-fn so_many_syns_wait_and_none_longer_than_its_peer_hopes() {
+fn none_waits_longer_than_its_peer_hopes() {
+    let mut memory = HeapTables::new(64, 4, 4).unwrap();
+    let mut node = node(&mut memory);
+    let listener = full_listener(&mut node, 0);
+    ask_a_full_listener(&mut node, NOW, 9);
+    // The first two come again.
+    ask_a_full_listener(&mut node, NOW + ms(2_000), 2);
+    assert_eq!(accept_and_count(&mut node, NOW + ms(4_999), listener), 2);
+}
+
+#[test]
+fn so_many_syns_wait_and_later_ones_take_the_space_of_those_that_are_over() {
     let mut memory = HeapTables::new(512, 4, 4).unwrap();
     let mut node = node(&mut memory);
-    let listener = node.listen(80, 0);
-    node.handshake(NOW, stranger(0), 5_000, 80).unwrap();
+    let listener = full_listener(&mut node, 0);
     ask_a_full_listener(&mut node, NOW, 300);
     assert_eq!(node.stack.counters().listen_drops, 300 - 256);
-    // The first one comes again.
-    ask_a_full_listener(&mut node, NOW + ms(2_000), 1);
-    node.accept(listener).unwrap();
-    node.take_deferred(NOW + ms(3_000), listener);
-    let replies = segments(&node.transmit(NOW + ms(3_000)));
-    assert_eq!(replies.len(), 1);
+    ask_a_full_listener(&mut node, NOW + ms(3_000), 7);
+    assert_eq!(node.stack.counters().listen_drops, 300 - 256);
+    assert_eq!(accept_and_count(&mut node, NOW + ms(3_000), listener), 7);
+}
+
+#[test]
+fn programs_that_never_accept_take_the_space_of_others_for_seconds_only() {
+    let mut memory = HeapTables::new(64, 8, 4).unwrap();
+    let mut node = node(&mut memory);
+    for port in 80..85 {
+        node.listen(port, 0);
+        node.handshake(NOW, stranger(0), 5_000, port).unwrap();
+    }
+    let ask = |node: &mut Node<'_>, at, port, count| {
+        for source in 1..=count {
+            let syn = header(source, port, 100, 0, Flags::SYN);
+            node.deliver(at, &segment(stranger(9), ip(ME), &syn, &[]));
+        }
+    };
+    for port in 80..84 {
+        ask(&mut node, NOW, port, 256);
+    }
+    ask(&mut node, NOW, 84, 1);
+    assert_eq!(node.stack.counters().listen_drops, 1);
+    ask(&mut node, NOW + ms(3_000), 84, 9);
+    assert_eq!(node.stack.counters().listen_drops, 1);
 }
 
 #[test]
 fn nothing_waits_for_a_listener_that_is_closed() {
     let mut memory = HeapTables::new(64, 4, 4).unwrap();
     let mut node = node(&mut memory);
-    let listener = node.listen(80, 0);
-    node.handshake(NOW, stranger(0), 5_000, 80).unwrap();
+    let listener = full_listener(&mut node, 0);
     ask_a_full_listener(&mut node, NOW, 3);
     let mut host = TestHost(node.programs.clone());
     node.stack.stop_listening(NOW, listener, &mut host).unwrap();
     node.transmit(NOW);
-    let again = node.listen(80, 0);
-    node.handshake(NOW, stranger(1), 5_000, 80).unwrap();
-    node.accept(again).unwrap();
-    node.take_deferred(NOW, again);
-    assert!(segments(&node.transmit(NOW)).is_empty());
+    let again = full_listener(&mut node, 0);
+    assert_eq!(accept_and_count(&mut node, NOW, again), 0);
 }
 
 #[test]
