@@ -8,13 +8,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
-use crate::sockets::{Sockets, backing};
-
-/// Whether it is a connection whose port has to be held. A port that the engine chose is not.
-pub fn is_to_be_held(sockets: &Sockets, row: u32) -> bool {
-    let record = sockets.row(row);
-    record.connection().is_some() && record.active && !sockets.is_port_chosen(row)
-}
+use crate::sockets::backing;
 
 /// Another socket of the kernel's on the same end, which lets the same others in (SO_REUSEADDR, SO_REUSEPORT, socket(7)). For a moment
 /// both have to allow each other.

@@ -140,7 +140,7 @@ impl Orphans {
             match (&set, backing, sockets.id(row)) {
                 (Ok(_), Some(backing), Some(id)) if room > 0 => {
                     room -= 1;
-                    let is_held = held_ports::is_to_be_held(sockets, row);
+                    let is_held = sockets.holds_port(row);
                     sockets.set_mark(row, Marks::ORPHAN, true);
                     entries.push((id, backing, is_held));
                 }
@@ -298,7 +298,7 @@ impl Orphans {
         (row, held): (u32, Option<ProgramFd>),
     ) {
         let connection = sockets.row(row).connection();
-        let connection = connection.filter(|_| held_ports::is_to_be_held(sockets, row));
+        let connection = connection.filter(|_| sockets.holds_port(row));
         let ends = connection.and_then(|connection| stack.addresses(connection).ok());
         if let Some((local, _)) = ends {
             let again = || {

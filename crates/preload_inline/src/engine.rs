@@ -301,6 +301,12 @@ impl InlineEngine for Handle {
         ENGINE.get()?.engine.ask(session, request, descriptors)
     }
 
+    fn spare_descriptors(&self) -> bool {
+        ENGINE
+            .get()
+            .is_some_and(|running| running.engine.spare_descriptors())
+    }
+
     fn watch(&self) -> Watch {
         match ENGINE.get().map(|running| running.engine.watch()) {
             Some(Watched::Device(fd, longest_us)) => {

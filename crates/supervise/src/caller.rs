@@ -3,9 +3,11 @@
 //! A thread may end at any time and its number be used again: what was read counts only while the
 //! notification still stands, which the supervisor asks before it acts.
 
+mod files;
+
 use std::fs;
 
-use rustix::fd::{AsFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -39,8 +41,8 @@ impl Caller {
         if fd < 0 {
             return Err(Errno::BADF);
         }
-        let thread = self.open()?;
-        pidfd_getfd(&thread, fd, PidfdGetfdFlags::empty())
+        let get = |thread: BorrowedFd<'_>| pidfd_getfd(thread, fd, PidfdGetfdFlags::empty());
+        files::ask_thread(self.tid, || self.open(), get)
     }
 
     fn open(self) -> Result<OwnedFd, Errno> {
@@ -55,7 +57,7 @@ impl Caller {
 
     /// The process that the thread belongs to.
     fn process(self) -> Result<i32, Errno> {
-        let status = self.read_proc("status")?;
+        let status = files::status(self.tid)?;
         let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
         line.and_then(|number| number.trim().parse().ok())
             .ok_or(Errno::SRCH)
@@ -64,7 +66,7 @@ impl Caller {
     /// Whether a signal is about to take it out of its call: one for this thread (`false`: for any thread of its process) that it does
     /// not block. See proc_pid_status(5).
     pub fn signalled(self) -> Option<bool> {
-        let status = self.read_proc("status").ok()?;
+        let status = files::status(self.tid).ok()?;
         let mask = |name| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
@@ -109,7 +111,7 @@ impl Caller {
         if !(1..FIRST_UNPRIVILEGED_PORT).contains(&port) {
             return true;
         }
-        let status = self.read_proc("status").unwrap_or_default();
+        let status = files::status(self.tid).unwrap_or_default();
         let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         let effective = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
         effective.is_some_and(|effective| effective & CAP_NET_BIND_SERVICE != 0)

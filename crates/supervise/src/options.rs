@@ -119,7 +119,11 @@ impl Settings {
             let is_other = read(fresh, option).as_ref() != Some(&value) || is_sized(socket, option);
             is_other.then_some((option.0, option.1, value))
         });
-        Settings(changed.map(as_set).collect())
+        // Some can only be asked for (SO_COOKIE).
+        let can_be_set = |(level, name, value): &(i32, i32, Vec<u8>)| {
+            backing::set_option(fresh, *level, *name, value) != Err(Errno::NOPROTOOPT)
+        };
+        Settings(changed.map(as_set).filter(can_be_set).collect())
     }
 
     /// Notes one more that was set on the listener, if its value means something later.

@@ -71,8 +71,7 @@ fn programs_print_over_an_engine_inside_them_what_they_print_over_the_kernel() {
     );
     let arguments = ["--command", &command, "--address", "10.77.0.100"];
     // Fast Open is off, as by default, and no flag switches it on here.
-    // The engine holds what is connected by a number of its own, for which a process at its limit has no room.
-    run_programs(a, &arguments, &["fast_open", "no_descriptor"]);
+    run_programs(a, &arguments, &["fast_open"]);
 }
 
 #[test]

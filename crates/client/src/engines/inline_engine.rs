@@ -52,6 +52,8 @@ pub trait InlineEngine: Send + Sync {
     /// Answers a request of one of this process's sessions, as over its control channel. `None`: the engine has
     /// ended, or knows no such session. The descriptors become the engine's.
     fn ask(&self, session: u32, request: Request, descriptors: Vec<OwnedFd>) -> Option<Answer>;
+    /// The program has no number left for a descriptor: closes those of the engine's that it can spare. Whether there were any.
+    fn spare_descriptors(&self) -> bool;
     /// A thread is about to sleep.
     fn watch(&self) -> Watch;
     /// It no longer sleeps.
@@ -154,13 +156,37 @@ pub(crate) fn ask(
     descriptors: &[BorrowedFd<'_>],
 ) -> Option<Result<Answer, Errno>> {
     let inline_engine = current()?;
-    let copies: Result<_, Errno> = descriptors.iter().map(|fd| relocate_copy(*fd)).collect();
-    let copies = match copies {
+    let copy_all = || {
+        let copies = descriptors.iter().map(|fd| relocate_copy(*fd));
+        copies.collect::<Result<_, Errno>>()
+    };
+    let copies = match with_spared_descriptors(copy_all) {
         Ok(copies) => copies,
+        // The engine serves a socket without one: nobody but who hands it on misses it.
+        Err(Errno::MFILE) if matches!(request, Request::Open { .. }) => Vec::new(),
         Err(errno) => return Some(Err(errno)),
     };
     let _deferral = SignalDeferral::begin();
     inline_engine.ask(session, request.clone(), copies).map(Ok)
+}
+
+/// Does what takes descriptors; once more where the process had too many, and an engine inside it can spare some.
+///
+/// # Errors
+/// What `open` said last.
+pub fn with_spared_descriptors<T>(open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+    match open() {
+        Err(Errno::MFILE) if spare_descriptors() => open(),
+        opened => opened,
+    }
+}
+
+/// The process has no number left: an engine inside it closes what it can spare. Whether there was anything.
+pub fn spare_descriptors() -> bool {
+    current().is_some_and(|inline_engine| {
+        let _deferral = SignalDeferral::begin();
+        inline_engine.spare_descriptors()
+    })
 }
 
 /// A thread is about to sleep.

@@ -273,7 +273,12 @@ impl EngineCore {
             .ok_or((Errno::NOTCONN, "say hello first".to_owned()))?
             .region;
         let (sockets, mut opened) = (&mut self.layer.sockets, Vec::new());
-        for backing in descriptors {
+        let mut backings: Vec<_> = descriptors.into_iter().map(Some).collect();
+        if backings.is_empty() && session.user.is_direct() {
+            // The program around this engine has no number left.
+            backings.push(None);
+        }
+        for backing in backings {
             let Some(row) = sockets.create(region, kind) else {
                 let text = "the engine's socket table is full, or this user or program has its share of it: close \
                     sockets, or raise the limits or the share (`shunt engine --user-share`)"
@@ -284,7 +289,9 @@ impl EngineCore {
                 break;
             };
             sockets.hold(row, slot);
-            sockets.set_backing(row, backing);
+            if let Some(backing) = backing {
+                sockets.set_backing(row, backing);
+            }
             session.sockets.insert(row);
             let socket = sockets.id(row).ok_or((Errno::NFILE, String::new()))?;
             let header = sockets.row(row).header;

@@ -226,6 +226,7 @@ impl EngineCore {
         if let Some(backing) = session.backings.remove(&handle) {
             self.layer.sockets.set_backing(new_row, backing);
             self.programs.forget_handle(slot, handle);
+            self.layer.sockets.spare_backing_if_enough(new_row);
         }
         Ok((new_row, peer))
     }

@@ -426,6 +426,12 @@ impl Inline {
         answer
     }
 
+    /// The program has no number left: the engine closes the descriptors that it can spare. Whether there were any.
+    pub fn spare_descriptors(&self) -> bool {
+        self.run_surely(|core| Ok(core.core.layer.sockets.spare_backings()))
+            .unwrap_or(false)
+    }
+
     /// A thread is about to sleep. Unless there is work it counts as watching until it says otherwise.
     pub fn watch(&self) -> Watched {
         self.watching.fetch_add(1, Ordering::SeqCst);

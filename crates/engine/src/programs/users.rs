@@ -21,6 +21,9 @@ use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// An engine inside a program takes an eighth of what its users may have for what it can spare.
+const ENOUGH_DIVISOR: usize = 8;
+
 /// What a user's thread does.
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -40,7 +43,8 @@ impl Users {
         Arc::new(Self::new(share_percent, true))
     }
 
-    /// The users of an engine inside a program: every call is made at once, by the engine's thread.
+    /// The users of an engine inside a program: every call is made at once, by the engine's thread. The descriptors are the
+    /// program's own, which needs them for its own connections.
     pub fn direct() -> Arc<Self> {
         Arc::new(Self::new(USER_SHARE_PERCENT, false))
     }
@@ -95,6 +99,8 @@ pub struct User {
     /// Descriptors that its programs may make the engine hold.
     limit: usize,
     held: Arc<AtomicUsize>,
+    /// See [`Self::holds_enough`].
+    enough: AtomicUsize,
     was_told: AtomicBool,
     thread: Option<Sender<Job>>,
 }
@@ -105,6 +111,7 @@ impl User {
             uid,
             limit,
             held: Arc::default(),
+            enough: AtomicUsize::new(limit / ENOUGH_DIVISOR),
             was_told: AtomicBool::new(false),
             thread: has_thread.then(|| start(uid)).transpose()?,
         })
@@ -156,6 +163,17 @@ impl User {
             tracing::warn!("{text}");
         }
         Err(text)
+    }
+
+    /// Whether an engine inside a program holds so many already that the duplicate of a connection's backing socket is let go of as
+    /// soon as the connection stands: who hands that descriptor on is the only one who misses it.
+    pub fn holds_enough(&self) -> bool {
+        self.is_direct() && self.held() > self.enough.load(Ordering::Relaxed)
+    }
+
+    /// The program has no number left: from now on it holds none that it can spare.
+    pub fn spare_all(&self) {
+        self.enough.store(0, Ordering::Relaxed);
     }
 
     /// Whether calls for it are made at once, on the thread that asks for them.

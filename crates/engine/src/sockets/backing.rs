@@ -11,7 +11,8 @@ use stack::ReusePort;
 
 impl Sockets {
     /// Address and port that the kernel holds for the backing socket. It decided about privilege, conflicts
-    /// and `SO_REUSEADDR`; a program that asks for others here has not asked the kernel.
+    /// and `SO_REUSEADDR`; a program that asks for others here has not asked the kernel. EMFILE: the engine, inside the program, had no
+    /// number for a duplicate.
     pub(crate) fn kernel_name(&mut self, row: u32) -> Result<SocketAddr, Errno> {
         let id = self.id(row).ok_or(Errno::BADF)?;
         let asked = self.asked_name.filter(|(socket, _)| *socket == id);
@@ -19,7 +20,7 @@ impl Sockets {
             Some((_, name)) => name,
             None => {
                 let backing = self.companion(row).backing.as_ref();
-                let backing = backing.ok_or(Errno::BADF)?;
+                let backing = backing.ok_or(Errno::MFILE)?;
                 if !backing.user().is_asked_here() {
                     return Err(Errno::ACCESS);
                 }

@@ -129,6 +129,12 @@ impl Sockets {
         self.companions[at(row)].backing = backing;
     }
 
+    /// Whether it is a connection whose port the kernel is to give to nobody. A port that the engine chose is not.
+    pub(crate) fn holds_port(&self, row: u32) -> bool {
+        let record = self.row(row);
+        record.connection().is_some() && record.active && !self.is_port_chosen(row)
+    }
+
     /// Whether the engine has a duplicate of its backing socket.
     pub(crate) fn has_backing(&self, row: u32) -> bool {
         self.companions[at(row)].backing.is_some()

@@ -26,6 +26,7 @@ impl Sockets {
     fn on_established(&mut self, row: u32) {
         self.established.push(row);
         self.unpublish(row, Flags::CONNECTING);
+        self.spare_backing_if_enough(row);
     }
 
     /// How far the connection has received, and the peer acknowledged.

@@ -5,8 +5,8 @@
 use super::Sockets;
 use crate::programs::users::ProgramFd;
 use crate::sockets::rows::{Kind, Marks};
-use hostif::SocketId;
 use hostif::id::IdMap;
+use hostif::{Flags, SocketId};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -56,6 +56,44 @@ impl Sockets {
             self.identities.unread = unread;
         }
         self.identities.unread.push(id);
+    }
+
+    /// A connection stands, or was accepted: where an engine inside a program holds enough, it lets go of its duplicate.
+    #[inline]
+    pub(crate) fn spare_backing_if_enough(&mut self, row: u32) {
+        let backing = self.companion(row).backing.as_ref();
+        if backing.is_some_and(|backing| backing.user().holds_enough()) {
+            self.spare_backing(row);
+        }
+    }
+
+    /// Lets go of the engine's duplicate of a connection's backing socket, unless that holds a port, or descriptors of it may be open
+    /// elsewhere. Its identity is read before, so that other programs can still take the connection up while one holds it. Whether
+    /// there was one.
+    fn spare_backing(&mut self, row: u32) -> bool {
+        let record = self.row(row);
+        let stands = record.connection().is_some()
+            && record.published & Flags::CONNECTING.bits() == 0
+            && !record.has(Marks::SHARED);
+        if !stands || self.holds_port(row) {
+            return false;
+        }
+        self.read_identities();
+        self.take_backing(row).is_some()
+    }
+
+    /// The program around this engine has no number left: lets go of all duplicates of connections' backing sockets, also of those that
+    /// stand from now on. Whether there were any.
+    pub(crate) fn spare_backings(&mut self) -> bool {
+        let mut any = false;
+        for row in 0..self.used() {
+            let backing = self.companion(row).backing.as_ref();
+            if let Some(backing) = backing {
+                backing.user().spare_all();
+                any |= self.spare_backing(row);
+            }
+        }
+        any
     }
 
     /// The socket whose backing socket that is. Of several (a connection may close while its descriptor connects

@@ -195,7 +195,14 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, mut protocol:
     if follow {
         protocol = switch::kind::backing_protocol(protocol);
     }
-    let fd = real!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
+    let mut fd = real!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
+    if fd < 0 && follow && sys::errno() == libc::EMFILE {
+        let mut spared = false;
+        beside(|| spared = client::inline_engine::spare_descriptors());
+        if spared {
+            fd = real!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
+        }
+    }
     if fd >= 0 && !follow && create::is_refused(domain) {
         // SAFETY: the number is new, and nobody knows it yet.
         unsafe { close(fd) };

@@ -27,6 +27,7 @@ use crate::wait::sleep::{Deadline, after_interruption};
 use crate::wait::sleeping;
 use client::PrivateFd;
 use client::address::{self, Emitted};
+use client::inline_engine::with_spared_descriptors;
 use switch::attached;
 use switch::backing;
 use switch::readiness::Phase;
@@ -236,10 +237,10 @@ impl Listener<'_> {
             }
         };
         // Before it looks at the descriptor the kernel reserves a number.
-        match sys::accept_nothing(no_socket.as_fd()) {
+        with_spared_descriptors(|| match sys::accept_nothing(no_socket.as_fd()) {
             error @ (Errno::MFILE | Errno::NFILE) => Err(error),
             _ => Ok(()),
-        }
+        })
     }
 
     fn sleep(&self, deadline: Deadline) -> Result<(), Errno> {

@@ -75,8 +75,8 @@ impl Session {
         family: AddressFamily,
         flags: SocketFlags,
     ) -> Result<Backing, Errno> {
-        let made = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        let fd = PrivateFd::in_place(made);
+        let make = || rustix::net::socket_with(family, SocketType::STREAM, flags, None);
+        let fd = PrivateFd::in_place(inline_engine::with_spared_descriptors(make)?);
         match self.request(core, &Request::Prepare { count: 1 }, &[fd.as_fd()])? {
             (Reply::Prepared { first, .. }, _) => Ok(Backing {
                 core,

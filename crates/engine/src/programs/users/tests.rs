@@ -120,3 +120,23 @@ fn what_is_finished_rings_and_comes_in_order() {
     assert_eq!(pairs, [0, 1, 2]);
     assert!(finished.take().is_none() && !is_rung());
 }
+
+#[test]
+fn an_engine_inside_a_program_spares_what_is_beyond_an_eighth_and_all_once_numbers_are_short() {
+    let mut users = Users::new(50, false);
+    users.limit = 32;
+    let user = users.user(4_242).unwrap();
+    let mut kept: Vec<ProgramFd> = (0..2).map(|_| user.keep(descriptor())).collect();
+    assert!(!user.holds_enough());
+    kept.push(user.keep(descriptor()));
+    assert!(user.holds_enough());
+    kept.truncate(1);
+    assert!(!user.holds_enough());
+    user.spare_all();
+    assert!(user.holds_enough());
+    // A process of the engine's own has its descriptors to itself.
+    let others = Users::with_threads(50).user(4_242).unwrap();
+    others.spare_all();
+    let _kept = others.keep(descriptor());
+    assert!(!others.holds_enough());
+}

@@ -293,3 +293,49 @@ fn who_closes_and_adopts_again_holds_what_it_adopted() {
     let mut bytes = [0; 8];
     assert_eq!(scene.passive.receive(&far, &mut bytes), 4);
 }
+
+#[test]
+fn a_spared_descriptor_is_missed_only_by_who_comes_after_the_last_holder() {
+    let mut scene = Scene::new();
+    let (near, far) = scene.connected();
+    let elsewhere = copy(&scene.active);
+    let spare = |scene: &mut Scene| scene.wired.cores[0].layer.sockets.spare_backings();
+    assert!(spare(&mut scene));
+    assert!(!spare(&mut scene), "none is left");
+    let heir = scene.wired.attach(0);
+    adopt(&mut scene.wired, &heir, &elsewhere).unwrap();
+    drop(scene.active);
+    scene.wired.run_until_idle();
+    assert_eq!(heir.send(&near, b"mine"), 4);
+    scene.wired.run_until_idle();
+    let mut bytes = [0; 8];
+    assert_eq!(scene.passive.receive(&far, &mut bytes), 4);
+    drop(heir);
+    scene.wired.run_until_idle();
+    assert!(ended(&far), "nobody can tell whether `elsewhere` is open");
+}
+
+#[test]
+fn what_is_open_elsewhere_and_what_holds_a_port_is_not_spared() {
+    let mut scene = Scene::new();
+    let (_near, far) = scene.connected();
+    let share = Request::Share { socket: None };
+    scene.active.request(&mut scene.wired, &share, &[]).unwrap();
+    assert!(!scene.wired.cores[0].layer.sockets.spare_backings());
+    let _elsewhere = copy(&scene.active);
+    drop(scene.active);
+    scene.wired.advance(Duration::from_secs(1));
+    assert!(!ended(&far));
+
+    let mut scene = Scene::new();
+    let local = Some(SocketAddr::from(([0; 4], scene.active.port())));
+    let near = scene.active.open(&mut scene.wired).unwrap();
+    let remote = scene.listener.1;
+    let connect = Op::Connect { remote, local };
+    scene
+        .active
+        .try_call(&mut scene.wired, near.id, connect)
+        .unwrap();
+    scene.wired.run_until_idle();
+    assert!(!scene.wired.cores[0].layer.sockets.spare_backings());
+}
