@@ -104,6 +104,16 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_may_have_any_name() {
+        let named = std::thread::spawn(|| {
+            rustix::thread::set_name(c"\xff\xfe").unwrap();
+            let tid = rustix::thread::gettid().as_raw_nonzero().get();
+            status(tid.cast_unsigned()).unwrap()
+        });
+        assert!(named.join().unwrap().contains("SigBlk:"));
+    }
+
+    #[test]
     fn a_status_is_read_again_each_time() {
         let tid = rustix::thread::gettid()
             .as_raw_nonzero()
