@@ -8,9 +8,9 @@ mod program;
 
 pub use program::{Channel, Program, Socket, kernel_socket, kernel_socket_on};
 
-use crate::config::{Address, Config, Limits};
 use crate::core::{EngineCore, sessions};
 use core::net::Ipv4Addr;
+use engine_config::{Address, Config, Limits};
 use hostif::{Layout, RingEntries};
 use nic::Driver;
 use nic::wire::{self, WireEnd};

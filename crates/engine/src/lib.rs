@@ -2,7 +2,7 @@
 //!
 //! Start with [`EngineCore`] (`core/`), a plain value whose `poll(now)` moves everything forward once. Two modules drive it:
 //! `process/`, a thread for each core that decides when to poll, spin and sleep ([`Engine`]; cores share nothing, see
-//! `shards/`), and `inline/`, the threads of the program around it that wait.
+//! the crate `shards`), and `inline/`, the threads of the program around it that wait.
 //!
 //! A core joins `programs/` (who is attached: sessions, rings, users) with `socket_layer/`, which carries out what they
 //! ask of sockets and knows nothing of them. Each part below owns its state, and its methods take what else they need:
@@ -20,7 +20,6 @@
 //! One core serves one driver queue. An engine that goes on in a new process finds its data in `state/` (`core/resume.rs`).
 
 mod byte_channels;
-mod config;
 mod core;
 mod device;
 mod errno;
@@ -33,26 +32,22 @@ pub mod harness;
 mod held_ports;
 mod inline;
 mod kernel;
-mod local_peers;
 mod orphans;
 mod process;
 mod programs;
-mod shards;
 mod socket_layer;
 mod sockets;
 mod stamps;
 mod start_error;
 mod state;
-pub mod sysctl;
 #[cfg(test)]
 mod tests;
 
-pub use config::{
-    Address, Config, History, KeptState, Limits, ProcessHooks, Sharing, USER_SHARE_PERCENT,
-};
 pub use core::{EngineCore, SmallWrite};
+pub use engine_config::{
+    Address, Config, History, KeptState, Limits, ProcessHooks, Sharing, USER_SHARE_PERCENT, sysctl,
+};
 pub use inline::{Inline, Kept, Watched};
-pub use local_peers::LocalPeerDriver;
 pub use process::clock::clock_ns;
 pub use process::left::reset_left;
 pub use process::resume::{Left, check_state, descriptor_numbers, left_behind, open_descriptors};

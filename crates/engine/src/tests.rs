@@ -7,6 +7,7 @@ mod crashes;
 mod datagrams;
 mod files;
 mod listeners;
+pub(crate) mod local_peers;
 mod loopback;
 mod next_engine;
 mod notes;

@@ -30,6 +30,14 @@ pub struct BlockPosition {
     pub is_only: bool,
 }
 
+impl BlockPosition {
+    /// That of a file's only block.
+    pub const WHOLE: Self = Self {
+        offset: 0,
+        is_only: true,
+    };
+}
+
 pub enum BlockHasher {
     /// See [`Algorithm::Blake3`].
     Blake3(Box<blake3::Hasher>, bool),
@@ -38,6 +46,13 @@ pub enum BlockHasher {
 }
 
 impl BlockHasher {
+    /// The hash of a file that is one block.
+    pub fn digest(algorithm: Algorithm, bytes: &[u8]) -> Digest {
+        let mut hasher = Self::new(algorithm, BlockPosition::WHOLE);
+        hasher.update(bytes);
+        hasher.finish()
+    }
+
     /// Before the first byte of a block.
     pub fn new(algorithm: Algorithm, place: BlockPosition) -> Self {
         match algorithm {

@@ -19,8 +19,6 @@ pub struct DiskRate {
     pub bytes: u64,
     /// In this time, a last fdatasync included.
     pub taken: Duration,
-    /// Past the page cache.
-    pub is_direct: bool,
 }
 
 /// A file that goes away.
@@ -51,7 +49,6 @@ pub fn write_rate(folder: &Path, bytes: u64, stop: &AtomicBool) -> Result<DiskRa
         .open(path)
         .ok()
         .zip(DirectWriter::new(DIRECT_DEPTH, PIECE_BYTES).ok());
-    let is_direct = direct.is_some();
     match direct {
         Some((direct, mut writer)) => write_direct(&direct, &mut writer, bytes, stop),
         None => write_buffered(&file, bytes, stop),
@@ -62,11 +59,7 @@ pub fn write_rate(folder: &Path, bytes: u64, stop: &AtomicBool) -> Result<DiskRa
     if stop.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
     }
-    Ok(DiskRate {
-        bytes,
-        taken,
-        is_direct,
-    })
+    Ok(DiskRate { bytes, taken })
 }
 
 fn write_direct(
@@ -136,7 +129,6 @@ pub fn read_rate(path: &Path, bytes: u64, stop: &AtomicBool) -> Result<DiskRate,
     Ok(DiskRate {
         bytes: at,
         taken: begun.elapsed(),
-        is_direct: false,
     })
 }
 

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use client::{Errno, Notifier, NotifySender, Observer, Readiness, Socket};
@@ -55,6 +55,12 @@ struct News {
     notify: Arc<NotifySender>,
 }
 
+impl News {
+    fn tokens(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Hears of one member.
 struct Reporter {
     token: u64,
@@ -66,12 +72,7 @@ struct Reporter {
 impl Observer for Reporter {
     fn on_ready(&self) {
         if !self.is_queued.swap(true, Ordering::SeqCst) {
-            let mut tokens = self
-                .news
-                .tokens
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            tokens.push(self.token);
+            self.news.tokens().push(self.token);
         }
         self.news.notify.notify();
     }
@@ -188,14 +189,7 @@ impl Poller {
     }
 
     fn look(&mut self, events: &mut [Event]) -> usize {
-        {
-            let mut tokens = self
-                .news
-                .tokens
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            self.candidates.extend(tokens.drain(..));
-        }
+        self.candidates.extend(self.news.tokens().drain(..));
         let mut ready = 0;
         for _ in 0..self.candidates.len() {
             let Some(place) = events.get_mut(ready) else {

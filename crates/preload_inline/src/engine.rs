@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use client::engines::succession::{self, Succession};
 use client::inline_engine::{Answer, InlineEngine, SignalDeferral, Watch};
-use engine::{Config, Inline, Kept, LocalPeerDriver, SmallWrite, UserBuffer, Watched};
+use engine::{Config, Inline, Kept, SmallWrite, UserBuffer, Watched};
 use hostif::SocketId;
 use hostif::control::Request;
+use local_peers::LocalPeerDriver;
 use nic::Driver;
 use nic::af_packet::{self, AfPacket};
 use nic::af_xdp::{self, fallback};

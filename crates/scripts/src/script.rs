@@ -3,6 +3,7 @@
 use std::{fmt, time::Duration};
 
 use crate::expression::Expression;
+use crate::frame::icmp;
 
 /// Which stack is under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -281,30 +282,11 @@ pub struct Icmp {
     /// Which connection.
     pub flow: u16,
     /// What it says.
-    pub kind: IcmpKind,
+    pub kind: icmp::Error,
+    /// The MTU of [`icmp::Error::TooBig`].
+    pub mtu: Option<Expression>,
     /// Sequence number of the quoted segment.
     pub about: Expression,
-}
-
-/// What an ICMP error says.
-#[derive(Clone, Debug)]
-pub enum IcmpKind {
-    /// Fragmentation needed, packet too big: with the MTU.
-    TooBig(Expression),
-    /// Network unreachable.
-    NetUnreachable,
-    /// Host unreachable.
-    HostUnreachable,
-    /// Protocol unreachable (IPv6: unrecognised next header).
-    ProtocolUnreachable,
-    /// Port unreachable.
-    PortUnreachable,
-    /// Administratively prohibited.
-    Prohibited,
-    /// Time exceeded in transit.
-    TimeExceeded,
-    /// Source quench, which is to be ignored (RFC 6633).
-    SourceQuench,
 }
 
 /// A socket call.

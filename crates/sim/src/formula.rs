@@ -97,11 +97,6 @@ pub fn sustained_mhz(scenario: &Scenario, requests_per_s: f64) -> f64 {
     requests_per_s * nic_work_us(scenario) / 1e6 * scenario.cost.reference_mhz
 }
 
-/// Interrupts saved by announcing segments in place of packets (Fig 4 of the paper).
-pub fn interrupts_saved(segments: f64, packets: f64) -> f64 {
-    1.0 - segments / packets
-}
-
 /// A scenario whose driver cost is paid in this part, as with DMA, for all stacks.
 pub fn with_driver_share(scenario: &Scenario, share: f64) -> Scenario {
     let mut s = scenario.clone();
@@ -195,11 +190,6 @@ mod tests {
             assert!((ours / packets - 1.0).abs() < 2e-3, "{ours}");
         }
         assert!(packet_error_rate(0.0, 1024.0).abs() < 1e-12);
-    }
-
-    #[test]
-    fn segments_save_73_percent_of_the_interrupts_of_figure_4() {
-        assert!((interrupts_saved(7.0, 26.0) - 0.731).abs() < 5e-4);
     }
 
     #[test]

@@ -51,27 +51,10 @@ pub fn statements() -> Vec<Statement> {
     all
 }
 
-fn free() -> Cost {
-    Cost {
-        tx_sock_us: 0.0,
-        tx_tr_us: 0.0,
-        tx_net_us: 0.0,
-        tx_link_us: 0.0,
-        rx_sock_us: 0.0,
-        rx_tr_us: 0.0,
-        rx_net_us: 0.0,
-        rx_link_us: 0.0,
-        ex_sock_us: 0.0,
-        ex_sys_us: 0.0,
-        ex_phy_us: 0.0,
-        ..Cost::default()
-    }
-}
-
 /// A machine where everything is free, under Poisson load with this mean time between requests.
 fn poisson(kind: Kind, between_us: f64, requests: usize) -> Scenario {
     let mut s = Scenario {
-        cost: free(),
+        cost: Cost::free(),
         ..Scenario::default()
     };
     s.cost.reference_mhz = 500.0;

@@ -27,8 +27,6 @@ pub struct ConnectionView {
     pub urgent_end: Option<u64>,
     /// Why the connection failed.
     pub error: Option<ConnectionError>,
-    /// An ACK leaves when the program has consumed all there is.
-    pub ack_waits: bool,
 }
 
 impl From<&tcp::Connection> for ConnectionView {
@@ -43,7 +41,6 @@ impl From<&tcp::Connection> for ConnectionView {
             fin: tcp.fin_received(),
             urgent_end: tcp.urgent_end(),
             error: tcp.error(),
-            ack_waits: tcp.ack_waits_for_reader(),
         }
     }
 }

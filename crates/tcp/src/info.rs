@@ -59,8 +59,6 @@ pub struct Info {
     pub lost: u64,
     /// Counted as lost, sent again since and not answered, bytes.
     pub resent: u64,
-    /// Bytes that ever counted as lost.
-    pub lost_total: u64,
     /// How often the path was seen to reorder (RFC 8985 §6.2), and by how many bytes at most.
     pub reordering: (u16, u32),
     /// Segments sent again.
@@ -189,7 +187,6 @@ impl Connection {
             sacked: self.snd.sent.sacked(),
             lost: self.snd.sent.lost(),
             resent: self.snd.sent.resent(),
-            lost_total: self.recovery.lost,
             reordering: self.rack.reordering(),
             retransmissions: self.recovery.retransmissions,
             backoff: self.timers.retries,

@@ -21,9 +21,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nic", &["wire", "netlink", "bpf"]),
     ("netem", &["nic", "wire"]),
     ("hostif", &[]),
+    ("local_peers", &["nic", "hostif", "wire"]),
+    ("engine_config", &["stack", "tcp", "nic", "hostif"]),
+    (
+        "shards",
+        &["engine_config", "stack", "hostif", "netlink", "wire"],
+    ),
     (
         "engine",
-        &["stack", "tcp", "wire", "nic", "netlink", "hostif"],
+        &[
+            "engine_config",
+            "shards",
+            "stack",
+            "tcp",
+            "wire",
+            "nic",
+            "netlink",
+            "hostif",
+        ],
     ),
     ("client", &["hostif", "bpf"]),
     ("switch", &["client", "hostif", "bpf"]),
@@ -36,7 +51,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // For `shunt run --engine-mode inline` the engine lives in the preload library.
     (
         "preload_inline",
-        &["shim", "client", "hostif", "engine", "nic"],
+        &["shim", "client", "hostif", "engine", "local_peers", "nic"],
     ),
     ("elf", &[]),
     ("native", &["switch", "client", "hostif"]),
@@ -131,7 +146,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates of ours that the tests of any may use; what ships uses `netem` only where the table says so.
-const FOR_TESTS: &[&str] = &["testkit", "netem"];
+const FOR_TESTS: &[&str] = &["testkit", "netem", "local_peers"];
 
 /// Crates that make no system call, and what would let them.
 const PURE: &[&str] = &["wire", "tcp", "stack", "sim", "statistics"];

@@ -28,8 +28,6 @@ pub struct NetHeader {
 impl NetHeader {
     /// Bytes of the header.
     pub const LEN: usize = 10;
-    /// Bytes of the header with the number of merged buffers behind it (`VIRTIO_NET_F_MRG_RXBUF`).
-    pub const LEN_WITH_NUM_BUFFERS: usize = 12;
 
     /// Flag: the checksum field holds only the pseudo-header sum; `csum_start` and `csum_offset` count.
     pub const NEEDS_CSUM: u8 = 1;
@@ -64,16 +62,6 @@ impl NetHeader {
         Ok((header, frame))
     }
 
-    /// Reads the twelve-byte header; returns it with the number of merged buffers and the frame.
-    ///
-    /// # Errors
-    /// [`Error::Truncated`] below [`NetHeader::LEN_WITH_NUM_BUFFERS`] bytes.
-    pub fn parse_with_num_buffers(bytes: &[u8]) -> Result<(NetHeader, u16, &[u8]), Error> {
-        let (header, rest) = NetHeader::parse(bytes)?;
-        let (&num_buffers, frame) = split_header::<2>(rest)?;
-        Ok((header, u16::from_ne_bytes(num_buffers), frame))
-    }
-
     /// Writes the ten-byte header to the start of `out`.
     ///
     /// # Panics
@@ -88,17 +76,6 @@ impl NetHeader {
         out[4..6].copy_from_slice(&self.gso_size.to_ne_bytes());
         out[6..8].copy_from_slice(&self.csum_start.to_ne_bytes());
         out[8..10].copy_from_slice(&self.csum_offset.to_ne_bytes());
-    }
-
-    /// Writes the twelve-byte header to the start of `out`.
-    ///
-    /// # Panics
-    /// When `out` is shorter than [`NetHeader::LEN_WITH_NUM_BUFFERS`].
-    #[track_caller]
-    pub fn emit_with_num_buffers(&self, num_buffers: u16, out: &mut [u8]) {
-        let out = header_mut::<{ NetHeader::LEN_WITH_NUM_BUFFERS }>(out);
-        self.emit(out);
-        out[10..12].copy_from_slice(&num_buffers.to_ne_bytes());
     }
 }
 
@@ -205,17 +182,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn emitted_headers_parse_back(header in net_header(), num_buffers in any::<u16>()) {
+        fn emitted_headers_parse_back(header in net_header()) {
             let mut bytes = [0xaa; 14];
             header.emit(&mut bytes);
             prop_assert_eq!(NetHeader::parse(&bytes), Ok((header, &[0xaa; 4][..])));
             for len in 0..NetHeader::LEN {
                 prop_assert_eq!(NetHeader::parse(&bytes[..len]), Err(Error::Truncated));
-            }
-            header.emit_with_num_buffers(num_buffers, &mut bytes);
-            prop_assert_eq!(NetHeader::parse_with_num_buffers(&bytes), Ok((header, num_buffers, &[0xaa; 2][..])));
-            for len in 0..NetHeader::LEN_WITH_NUM_BUFFERS {
-                prop_assert_eq!(NetHeader::parse_with_num_buffers(&bytes[..len]), Err(Error::Truncated));
             }
         }
 

@@ -2,11 +2,11 @@
 //! headers and byte channels by hand.
 
 use super::*;
-use crate::config::Limits;
 use crate::core::EngineCore;
 use crate::harness::{Program, Socket, Wired, small_limits};
-use crate::local_peers::tests::wired;
+use crate::tests::local_peers::wired;
 use core::net::SocketAddr;
+use engine_config::Limits;
 use hostif::byte_channel::Reader;
 use hostif::control::Reply;
 use hostif::control::Request;

@@ -10,16 +10,16 @@ mod resume;
 mod rings;
 pub mod sessions;
 
-use crate::config::Config;
 use crate::process::succession::Succession;
 use crate::programs::Programs;
 use crate::programs::users::{FinishedJobs, Users};
-use crate::shards::{Message, Shard};
 use crate::socket_layer::SocketLayer;
 use crate::sockets::user_buffer::UserBuffer;
 use crate::start_error::StartError;
-use crate::sysctl::Sysctls;
+use engine_config::Config;
+use engine_config::sysctl::Sysctls;
 use nic::Driver;
+use shards::{Message, Shard};
 use std::sync::Arc;
 use tcp::Instant;
 

@@ -4,13 +4,13 @@ use super::EngineCore;
 use crate::programs::session::Rings;
 use crate::programs::users::{Finished, ProgramFd};
 use crate::programs::{Answered, Refusal, refuse};
-use crate::shards::Message;
 use crate::sockets::rows::Marks;
 use hostif::control::{Reply, Welcome};
 use hostif::{Region, host_hooks, sync::doorbell};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use shards::Message;
 use std::sync::Arc;
 use tcp::Instant;
 

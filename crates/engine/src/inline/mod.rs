@@ -36,14 +36,14 @@ use rustix::time::{
 
 use self::batch::{Batch, Offer};
 pub use self::kept::Kept;
-use crate::config::Config;
 use crate::core::{EngineCore, SmallWrite};
 use crate::process::clock::{Origin, STARTED};
 use crate::process::core_loop::CoreLoop;
 use crate::process::latency::IdleLatency;
 use crate::sockets::user_buffer::UserBuffer;
 use crate::start_error::StartError;
-use crate::sysctl::Sysctls;
+use engine_config::Config;
+use engine_config::sysctl::Sysctls;
 
 /// As long as threads poll at least this often, the helper leaves the device to them.
 const TICK_US: u64 = 1_000;

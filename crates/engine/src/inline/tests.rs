@@ -2,8 +2,8 @@
 
 use super::helper::{JUST_US, Nap};
 use super::*;
-use crate::config::{Address, Config};
 use crate::harness::{ADDRESSES, small_limits};
+use engine_config::{Address, Config};
 use hostif::control::{Reply, Request, receive, send};
 use hostif::{MAX_VERSION, MIN_VERSION};
 use nic::wire::{self, WireEnd};

@@ -7,13 +7,13 @@
 //! on a port when a listener starts (of a server that ran without Shunt, or in TIME-WAIT) stay the kernel's.
 //! Each core follows for itself; claims are common to all.
 
-use crate::config::Sharing;
 use crate::device::Device;
 use crate::device::link::LOOPBACK_INDEX;
 use crate::programs::users::ProgramFd;
 use crate::sockets::Sockets;
 use crate::sockets::rows::Marks;
 use core::net::{IpAddr, SocketAddr};
+use engine_config::Sharing;
 use netlink::{Change, Connections, Monitor, Neighbour, Snapshot};
 use nic::sharing::{Claim, Claims, Transport};
 use rustix::fd::{AsFd as _, BorrowedFd};

@@ -11,13 +11,13 @@ use rustix::fd::{AsFd as _, OwnedFd};
 use stack::tables::ConnectionId;
 use tcp::{Duration, Instant};
 
-use crate::config::Config;
 use crate::core::EngineCore;
 use crate::process::clock::{Origin, STARTED, time_since};
 use crate::programs::users::Users;
-use crate::shards::Shard;
-use crate::shards::section::Section;
 use crate::start_error::StartError;
+use engine_config::Config;
+use shards::Shard;
+use shards::section::Section;
 
 /// Connections that are reset at a time.
 const BATCH: usize = 128;

@@ -1,18 +1,18 @@
 //! The beginning of an engine where another one was before: it left its rows in a file and its descriptors open, and a
 //! keeper process holds both. See docs/decisions/0067-state-that-outlives-its-engine.md.
 
-use crate::config::{Config, KeptState, Limits};
 use crate::core::EngineCore;
 use crate::process::clock::{Origin, clock_ns};
 use crate::programs::resume::Taken;
-use crate::shards::section::Section;
 use crate::start_error::StartError;
 use crate::state::rows::{EngineRow, Held, Slot as _};
 use crate::state::{State, StateError, duplicate, layout};
+use engine_config::{Config, KeptState, Limits};
 use hostif::Steering;
 use nic::af_packet::{Handover, Numbers};
 use rustix::fd::{OwnedFd, RawFd};
 use rustix::io::Errno;
+use shards::section::Section;
 use std::io;
 use tcp::Instant;
 

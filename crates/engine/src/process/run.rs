@@ -3,14 +3,13 @@
 //! The first core runs on the caller's thread. When one core ends, whatever the reason, all do: half an
 //! engine would serve half of its connections.
 
-use crate::config::Config;
 use crate::core::EngineCore;
 use crate::process::clock::{Origin, time_since};
 use crate::process::core_loop::CoreLoop;
 use crate::process::resume::{self, Before};
 use crate::programs::users::Users;
-use crate::shards::Shard;
 use crate::start_error::StartError;
+use engine_config::Config;
 use hostif::control::SocketAccess;
 use hostif::{Steering, sync::doorbell};
 use nic::Driver;
@@ -18,6 +17,7 @@ use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use shards::Shard;
 use std::sync::Arc;
 
 /// An engine with its control socket, ready to run.

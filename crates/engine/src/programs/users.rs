@@ -11,9 +11,9 @@ mod finished;
 #[cfg(test)]
 mod tests;
 
-use crate::config::USER_SHARE_PERCENT;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use engine_config::USER_SHARE_PERCENT;
 pub use finished::{Finished, FinishedJobs, FinishedSender};
 use rustix::fd::OwnedFd;
 use rustix::process::{Resource, getrlimit};

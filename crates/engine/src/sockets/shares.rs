@@ -1,8 +1,8 @@
 //! What the programs of one user have of a core's tables and of the memory of its windows, and how much of both they may
-//! have: [`crate::config::Config::user_share_percent`]. Root and whoever runs the engine are not counted.
+//! have: [`engine_config::Config::user_share_percent`]. Root and whoever runs the engine are not counted.
 
-use crate::config::Limits;
 use crate::programs::users::{User, Users};
+use engine_config::Limits;
 use hostif::id::IdMap;
 
 /// Of which table.

@@ -5,13 +5,13 @@ use super::rows::{
     ChannelRow, EngineRow, ExtentRow, HandleRow, HoldRow, MembershipRow, RegionRow, SessionRow,
     Undo,
 };
-use crate::config::Limits;
-use crate::shards::section::Section;
 use crate::sockets::datagrams::DatagramRow;
 use crate::sockets::rows::SocketRow;
+use engine_config::Limits;
 use rustix::fd::{FromRawFd as _, OwnedFd, RawFd};
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
+use shards::section::Section;
 use stack::Tables;
 use stack::tables::{
     ConnectionRecord, FLIGHT_ROOMS_DEFAULT, FlightBlock, ListenerRecord, RANGE_ROOMS_DEFAULT,

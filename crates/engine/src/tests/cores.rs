@@ -1,11 +1,10 @@
 //! The two cores of one engine on a cable whose other end is loose: what is refused, what is passed
 //! on, and whose names are whose.
 
-use crate::config::Config;
 use crate::core::EngineCore;
 use crate::harness::{ADDRESSES, Program, Wired, small_limits};
-use crate::shards::Shard;
 use core::net::{IpAddr, SocketAddr};
+use engine_config::Config;
 use hostif::control::{QueryKind, Reply, Request};
 use hostif::{Op, Steering};
 use netem::bundle::{Bundle, Steer};
@@ -13,6 +12,7 @@ use nic::wire::Config as Cable;
 use nic::{Driver as _, TxFrame};
 use rustix::fd::AsFd as _;
 use rustix::io::Errno;
+use shards::Shard;
 use std::sync::Arc;
 use tcp::{Duration, Instant};
 use wire::ethernet::{Address, EtherType, Header as EthernetHeader};

@@ -1,11 +1,11 @@
 //! A core that stops wherever it changes rows, and the next one, which goes on with them (docs/reliability.md).
 
-use crate::config::{Address, Config, History, KeptState};
 use crate::core::EngineCore;
 use crate::harness::{ADDRESSES, Program, Socket, Wired, core_on, serve, small_limits};
 use crate::programs::resume::Taken;
 use crate::state::rows::crash;
 use core::net::{IpAddr, SocketAddr};
+use engine_config::{Address, Config, History, KeptState};
 use hostif::control::{Reply, Request};
 use hostif::{Completion, Flags, MembershipChange, Op};
 use nic::Driver;

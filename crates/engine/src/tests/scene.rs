@@ -1,8 +1,8 @@
 //! Two programs, one on each of two cores, of which the second listens.
 
-use crate::config::Limits;
 use crate::harness::{Program, Socket, Wired, small_limits};
 use core::net::SocketAddr;
+use engine_config::Limits;
 use hostif::{WriteMode, Written};
 
 pub struct Scene {

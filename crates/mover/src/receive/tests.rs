@@ -17,10 +17,7 @@ use crate::protocol::{
 use crate::session::{Access, Listener, Session, Watch};
 use crate::target::Check;
 
-const WHOLE: checksum::BlockPosition = checksum::BlockPosition {
-    offset: 0,
-    is_only: true,
-};
+const WHOLE: checksum::BlockPosition = checksum::BlockPosition::WHOLE;
 
 fn entry(file: u64, name: &str, size: Option<u64>) -> Entry {
     Entry {

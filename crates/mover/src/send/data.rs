@@ -155,12 +155,7 @@ impl Sender<'_> {
         };
         Watch::add(&self.watch.read_bytes, bytes.len() as u64);
         line.clock.lap(Stage::Disk);
-        let place = BlockPosition {
-            offset: 0,
-            is_only: true,
-        };
-        let mut hasher = BlockHasher::new(entry.algorithm, place);
-        hasher.update(&bytes);
+        let digest = BlockHasher::digest(entry.algorithm, &bytes);
         line.clock.lap(Stage::Hash);
         let len = u32::try_from(bytes.len()).expect("invariant: small files are small");
         let (sent, frame_bytes) = self.packed(&mut line.packer, &mut line.clock, &bytes);
@@ -168,7 +163,7 @@ impl Sender<'_> {
         line.batch
             .extend(encode(&Message::Small(entry, len, frame_bytes)));
         line.batch.extend(sent);
-        line.batch.extend(hasher.finish());
+        line.batch.extend(digest);
         Watch::add(&self.watch.bytes, bytes.len() as u64);
         if line.batch.len() >= BATCH_BYTES {
             line.flush()?;

@@ -5,13 +5,13 @@ use super::{ICMPV4, ICMPV6, IpFields, Link, TCP, checksum, ip, pseudo_header, tc
 /// What an error says, in both versions' terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The packet was larger than this MTU.
-    TooBig(u32),
+    /// Fragmentation needed, packet too big: an MTU is told with it.
+    TooBig,
     /// Network unreachable.
     NetUnreachable,
     /// Host unreachable.
     HostUnreachable,
-    /// Protocol unreachable; unrecognised next header.
+    /// Protocol unreachable (IPv6: unrecognised next header).
     ProtocolUnreachable,
     /// Port unreachable.
     PortUnreachable,
@@ -19,16 +19,16 @@ pub enum Error {
     Prohibited,
     /// Time exceeded.
     TimeExceeded,
-    /// Source quench; there is none for IPv6.
+    /// Source quench, which is to be ignored (RFC 6633); there is none for IPv6.
     SourceQuench,
 }
 
 impl Error {
     /// Type, code and the second word, for IPv4.
-    fn v4(self) -> (u8, u8, u32) {
+    fn v4(self, mtu: u32) -> (u8, u8, u32) {
         match self {
             // RFC 1191 §4: the MTU stands in the low half.
-            Self::TooBig(mtu) => (3, 4, mtu & 0xffff),
+            Self::TooBig => (3, 4, mtu & 0xffff),
             Self::NetUnreachable => (3, 0, 0),
             Self::HostUnreachable => (3, 1, 0),
             Self::ProtocolUnreachable => (3, 2, 0),
@@ -40,9 +40,9 @@ impl Error {
     }
 
     /// The same for IPv6.
-    fn v6(self) -> (u8, u8, u32) {
+    fn v6(self, mtu: u32) -> (u8, u8, u32) {
         match self {
-            Self::TooBig(mtu) => (2, 0, mtu),
+            Self::TooBig => (2, 0, mtu),
             Self::NetUnreachable => (1, 0, 0),
             Self::HostUnreachable => (1, 3, 0),
             // The pointer shows at the next-header field.
@@ -56,14 +56,14 @@ impl Error {
     }
 }
 
-/// The frame that brings the error to the host. It quotes `about` as the host sent it.
-pub fn frame(link: &Link, error: Error, about: &Tcp) -> Vec<u8> {
+/// The frame that brings the error to the host. It quotes `about` as the host sent it; `mtu` is that of [`Error::TooBig`].
+pub fn frame(link: &Link, error: Error, mtu: u32, about: &Tcp) -> Vec<u8> {
     let fields = IpFields { ecn: 0, df: true };
     let segment = about.quoted(link);
     let mut quote = ip(link.host, link.peer, TCP, fields, &segment);
     quote.truncate(quote.len() - about.payload.len());
     let is_v4 = link.host.is_ipv4();
-    let head = if is_v4 { error.v4() } else { error.v6() };
+    let head = if is_v4 { error.v4(mtu) } else { error.v6(mtu) };
     wrapped(link, head, &quote)
 }
 

@@ -2,7 +2,8 @@
 
 use crate::expression::Expression;
 use crate::frame::flags;
-use crate::script::{Action, Cookie, Ecn, Icmp, IcmpKind, Match, Options, Segment, TcpOption};
+use crate::frame::icmp::Error;
+use crate::script::{Action, Cookie, Ecn, Icmp, Match, Options, Segment, TcpOption};
 
 /// The words of a line; `<…>` is one.
 struct Words<'a> {
@@ -199,26 +200,27 @@ fn hex(text: &str) -> Result<Vec<u8>, String> {
 /// What follows `in ICMP`: `too-big 1200 about 1`, `port-unreachable about 0`.
 fn icmp(flow: u16, text: &str) -> Result<Icmp, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let (kind, about) = match words.as_slice() {
-        ["too-big", mtu, "about", seq] => (IcmpKind::TooBig(Expression::parse(mtu)?), seq),
+    let (kind, mtu, about) = match words.as_slice() {
+        ["too-big", mtu, "about", seq] => (Error::TooBig, Some(Expression::parse(mtu)?), seq),
         [kind, "about", seq] => {
             let kind = match *kind {
-                "net-unreachable" => IcmpKind::NetUnreachable,
-                "host-unreachable" => IcmpKind::HostUnreachable,
-                "protocol-unreachable" => IcmpKind::ProtocolUnreachable,
-                "port-unreachable" => IcmpKind::PortUnreachable,
-                "prohibited" => IcmpKind::Prohibited,
-                "time-exceeded" => IcmpKind::TimeExceeded,
-                "source-quench" => IcmpKind::SourceQuench,
+                "net-unreachable" => Error::NetUnreachable,
+                "host-unreachable" => Error::HostUnreachable,
+                "protocol-unreachable" => Error::ProtocolUnreachable,
+                "port-unreachable" => Error::PortUnreachable,
+                "prohibited" => Error::Prohibited,
+                "time-exceeded" => Error::TimeExceeded,
+                "source-quench" => Error::SourceQuench,
                 _ => return Err(format!("{kind:?} is no ICMP error that is known here")),
             };
-            (kind, seq)
+            (kind, None, seq)
         }
         _ => return Err("an ICMP error is KIND about SEQ, or too-big MTU about SEQ".to_owned()),
     };
     Ok(Icmp {
         flow,
         kind,
+        mtu,
         about: Expression::parse(about)?,
     })
 }

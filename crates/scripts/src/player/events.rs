@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Pending, Player, now_ns, ns};
 use crate::compare;
 use crate::frame::{IpFields, flags, icmp};
-use crate::script::{Action, Call, CallResult, Event, Icmp, IcmpKind, Segment, Span, Wanted, When};
+use crate::script::{Action, Call, CallResult, Event, Icmp, Segment, Span, Wanted, When};
 
 /// How much later than allowed something is still waited for, so that the report can say "late".
 pub(super) const LATENESS: Duration = Duration::from_millis(300);
@@ -108,21 +108,13 @@ impl Player<'_, '_> {
 
     fn inject_icmp(&mut self, error: &Icmp, text: &str) -> Result<(), String> {
         let about = error.about.value(&self.values)?;
-        let kind = match &error.kind {
-            IcmpKind::TooBig(mtu) => {
-                let mtu = mtu.value(&self.values)?;
-                icmp::Error::TooBig(u32::try_from(mtu).map_err(|_| format!("an MTU of {mtu}"))?)
-            }
-            IcmpKind::NetUnreachable => icmp::Error::NetUnreachable,
-            IcmpKind::HostUnreachable => icmp::Error::HostUnreachable,
-            IcmpKind::ProtocolUnreachable => icmp::Error::ProtocolUnreachable,
-            IcmpKind::PortUnreachable => icmp::Error::PortUnreachable,
-            IcmpKind::Prohibited => icmp::Error::Prohibited,
-            IcmpKind::TimeExceeded => icmp::Error::TimeExceeded,
-            IcmpKind::SourceQuench => icmp::Error::SourceQuench,
+        let mtu = match &error.mtu {
+            Some(mtu) => mtu.value(&self.values)?,
+            None => 0,
         };
+        let mtu = u32::try_from(mtu).map_err(|_| format!("an MTU of {mtu}"))?;
         let quotation = self.flow(error.flow).quotation(about);
-        let frame = icmp::frame(&self.run.link, kind, &quotation);
+        let frame = icmp::frame(&self.run.link, error.kind, mtu, &quotation);
         let now = now_ns();
         self.run.inject(&frame).map_err(|error| error.to_string())?;
         self.last_ns = now;

@@ -62,18 +62,7 @@ fn scenario(w: &Workload, costs: &Costs, c: &Closed, per_s: f64) -> Scenario {
     let mut s = Scenario {
         cost: Cost {
             reference_mhz: 1000.0,
-            tx_sock_us: 0.0,
-            tx_tr_us: 0.0,
-            tx_net_us: 0.0,
-            tx_link_us: 0.0,
-            rx_sock_us: 0.0,
-            rx_tr_us: 0.0,
-            rx_net_us: 0.0,
-            rx_link_us: 0.0,
-            ex_sock_us: 0.0,
-            ex_sys_us: 0.0,
-            ex_phy_us: 0.0,
-            ..Cost::default()
+            ..Cost::free()
         },
         ..Scenario::default()
     };

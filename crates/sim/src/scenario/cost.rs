@@ -33,3 +33,23 @@ table! {
         ex_phy_us: f64 = 424.5, not_negative;
     }
 }
+
+impl Cost {
+    /// No step costs anything.
+    pub(crate) fn free() -> Self {
+        Self {
+            tx_sock_us: 0.0,
+            tx_tr_us: 0.0,
+            tx_net_us: 0.0,
+            tx_link_us: 0.0,
+            rx_sock_us: 0.0,
+            rx_tr_us: 0.0,
+            rx_net_us: 0.0,
+            rx_link_us: 0.0,
+            ex_sock_us: 0.0,
+            ex_sys_us: 0.0,
+            ex_phy_us: 0.0,
+            ..Self::default()
+        }
+    }
+}

@@ -2,19 +2,19 @@
 
 use super::cable::{Cable, Losses, STEERING};
 use super::sys::{self, End, Memory};
-use crate::config::{Address, Config, History, KeptState, Limits};
 use crate::core::EngineCore;
 use crate::harness::{ADDRESSES, Act, OTHER, small_limits};
 use crate::process::resume::open_descriptors;
 use crate::programs::resume::Taken;
 use crate::programs::users::Users;
-use crate::shards::Shard;
 use core::ops::Range;
+use engine_config::{Address, Config, History, KeptState, Limits};
 use hostif::control::SocketAccess;
 use hostif::{Layout, Steering};
 use rustix::fd::{OwnedFd, RawFd};
 use rustix::fs::{FileType, MemfdFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
+use shards::Shard;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

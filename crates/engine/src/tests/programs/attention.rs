@@ -1,8 +1,8 @@
 //! Programs that do nothing: they doze, cost no look, and are heard when they do something.
 
-use crate::config::Limits;
 use crate::harness::{Program, Wired, small_limits};
 use crate::tests::scene::Scene;
+use engine_config::Limits;
 use hostif::Flags;
 use tcp::Duration;
 

@@ -1,7 +1,7 @@
 //! Every table full: what the program is told, that nothing hangs, that all recovers.
 
-use crate::config::Limits;
 use crate::harness::{Program, Socket, Wired, small_limits};
+use engine_config::Limits;
 use hostif::{Flags, Op};
 use rustix::io::Errno;
 use tcp::Duration;

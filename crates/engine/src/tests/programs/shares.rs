@@ -1,8 +1,8 @@
 //! Two users: one takes all it can get, and the other has its own.
 
-use crate::config::Limits;
 use crate::harness::{Program, Socket, Wired, small_limits};
 use core::net::SocketAddr;
+use engine_config::Limits;
 use hostif::{Flags, Layout};
 use rustix::io::Errno;
 use tcp::Duration;

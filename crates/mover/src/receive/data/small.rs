@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::Receiver;
 use super::Line;
-use crate::checksum::{BlockHasher, BlockPosition, Digest};
+use crate::checksum::{BlockHasher, Digest};
 use crate::error::Error;
 use crate::lock::lock;
 use crate::meter::Stage;
@@ -46,13 +46,7 @@ impl Receiver<'_> {
         let mut expected: Digest = [0; 32];
         line.intake.exact(&mut expected)?;
         line.clock.lap(Stage::Network);
-        let place = BlockPosition {
-            offset: 0,
-            is_only: true,
-        };
-        let mut hasher = BlockHasher::new(entry.algorithm, place);
-        hasher.update(&bytes);
-        let is_same = is_whole && hasher.finish() == expected;
+        let is_same = is_whole && BlockHasher::digest(entry.algorithm, &bytes) == expected;
         line.clock.lap(Stage::Hash);
         let file = entry.file;
         if !is_same {

@@ -6,7 +6,7 @@
 //! addresses go through a wire (`nic::wire`) from then on, uncut and without checksum, and the stack need not ask.
 //! When it ends, however that happens, its socket says so, and the stack gives up its connections. What a
 //! neighbour writes into the memory is checked by the wire; one that writes nonsense is a neighbour no longer. Besides
-//! frames engines exchange notes (`notes.rs`); what they are about is `byte_channels.rs`. Why and what not: docs/decisions/0023-neighbours-on-one-host.md.
+//! frames engines exchange notes (`notes.rs`); what they are about is the engine's business (`engine/src/byte_channels/`). Why and what not: docs/decisions/0023-neighbours-on-one-host.md.
 
 mod destination;
 mod handshake;
@@ -497,4 +497,4 @@ impl<D: Driver> Driver for LocalPeerDriver<D> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -6,8 +6,8 @@
 //! passes on what all must know: the answers of neighbours. What turns out to belong to a connection of
 //! another core after all goes there by way of [`owner`].
 
-use crate::Address;
 use core::net::IpAddr;
+use engine_config::Address;
 use hostif::{Steering, sync::doorbell};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -162,6 +162,7 @@ impl Shard {
     }
 
     /// Leaves a frame for the other cores if it concerns them all; `own` are the engine's addresses.
+    #[inline]
     pub fn pass_frame(&self, frame: &[u8], own: &[Address]) {
         if self.siblings.is_empty() || !concerns_all(frame, own) {
             return;

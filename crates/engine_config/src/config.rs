@@ -96,7 +96,7 @@ pub struct Limits {
 
 impl Limits {
     /// What each of several cores may hold. Connections spread evenly over them; listeners and programs are at all of them.
-    pub(crate) fn of_core(&self, cores: u16) -> Self {
+    pub fn of_core(&self, cores: u16) -> Self {
         let cores = usize::from(cores);
         Self {
             connections: self.connections.div_ceil(cores),
@@ -106,7 +106,7 @@ impl Limits {
     }
 
     /// Sockets of all kinds together.
-    pub(crate) fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.connections + self.listeners + self.datagrams + self.sessions
     }
 }
@@ -184,7 +184,7 @@ pub struct History {
 
 impl History {
     /// As reports have it.
-    pub(crate) fn to_json(self) -> serde_json::Value {
+    pub fn to_json(self) -> serde_json::Value {
         serde_json::json!({
             "pid": std::process::id(),
             "since_s": self.since_s,
@@ -259,7 +259,7 @@ pub struct Config {
     pub until_idle_s: Option<u64>,
     /// Lines of the log that could not be written, counted by whoever writes it; for reports.
     pub lost_log_lines: Arc<AtomicU64>,
-    /// The state of an engine that has ended, whose connections this one has to reset ([`crate::reset_left`]).
+    /// The state of an engine that has ended, whose connections this one has to reset (`engine::reset_left`).
     pub left: Option<Arc<OwnedFd>>,
     /// What a keeper process holds for this engine and those that come after it.
     pub kept: Option<KeptState>,
@@ -269,7 +269,7 @@ pub struct Config {
 
 impl Config {
     /// What the stack of one core is given.
-    pub(crate) fn of_stack(&self, core: u16, secret: [u8; 16]) -> stack::Config {
+    pub fn of_stack(&self, core: u16, secret: [u8; 16]) -> stack::Config {
         stack::Config {
             ephemeral_ports: self.limits.ephemeral_ports,
             announces_addresses: core == 0,

@@ -109,6 +109,7 @@ impl ShardOwner {
     }
 
     /// Whether the packets of this connection arrive at this core.
+    #[inline]
     pub fn is_own(&self, local: SocketAddr, remote: SocketAddr) -> bool {
         self.steering.core_of(local, remote) == self.core
     }
@@ -131,7 +132,7 @@ impl ShardOwner {
 
 #[cfg(test)]
 mod tests {
-    use crate::shards::{Message, Shard};
+    use crate::{Message, Shard};
     use core::net::SocketAddr;
     use hostif::Steering;
     use stack::{Detour, RxChecksum};

@@ -162,7 +162,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// Settings of this network namespace that an engine follows, and what they were when it last looked.
 #[derive(Debug, Default)]
-pub(crate) struct Sysctls {
+pub struct Sysctls {
     followed: Vec<Followed>,
     fast_open_key: FastOpenKey,
 }
@@ -176,7 +176,7 @@ struct Followed {
 
 /// A setting that has another value than before.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+enum Taken {
     /// A number.
     Number { name: &'static str, value: u64 },
     /// `tcp_fastopen_key`, which is nobody else's business.
@@ -194,7 +194,7 @@ impl fmt::Display for Taken {
 
 impl Sysctls {
     /// Those that a core shall follow; takes them over.
-    pub(crate) fn begin(core: u16, config: &mut Config) -> Self {
+    pub fn begin(core: u16, config: &mut Config) -> Self {
         let mut sysctls = Self::open_in(Path::new(FOLDER), &config.sysctls);
         tell(core, &sysctls.look(config));
         sysctls
@@ -221,7 +221,7 @@ impl Sysctls {
     }
 
     /// Takes over what differs from what it was, and says what that is. Whether there was anything.
-    pub(crate) fn follow(&mut self, core: u16, config: &mut Config) -> bool {
+    pub fn follow(&mut self, core: u16, config: &mut Config) -> bool {
         let taken = self.look(config);
         tell(core, &taken);
         !taken.is_empty()
@@ -229,7 +229,7 @@ impl Sysctls {
 
     /// Takes over what differs from what it was; at the first look, from a kernel's defaults. What means nothing here is
     /// passed over.
-    pub(crate) fn look(&mut self, config: &mut Config) -> Vec<Taken> {
+    fn look(&mut self, config: &mut Config) -> Vec<Taken> {
         let mut taken = Vec::new();
         for Followed {
             setting,

@@ -1,60 +1,8 @@
 //! Engines that find each other on one host, with devices on which nobody answers.
 
 use super::*;
-use crate::harness::{ADDRESSES, Program, Wired, core_on, small_limits};
-use hostif::Flags;
-use rustix::event::eventfd;
-use rustix::event::{EventfdFlags, PollFd, PollFlags};
-
-/// A device without anybody at its other end.
-struct Nowhere {
-    caps: Caps,
-    bell: OwnedFd,
-    counters: Counters,
-}
-
-impl Nowhere {
-    fn new() -> Self {
-        // All of them are one interface, and so have one hardware address.
-        let config = Config {
-            hardware_addresses: Some([wire::ethernet::Address([2; 6]); 2]),
-            ..Config::default()
-        };
-        let (end, _other) = WireEnd::pair(&config).unwrap();
-        Self {
-            caps: end.caps().clone(),
-            bell: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
-            counters: Counters::default(),
-        }
-    }
-}
-
-impl Driver for Nowhere {
-    fn caps(&self) -> &Caps {
-        &self.caps
-    }
-
-    fn rx_burst(&mut self, _: usize, _: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
-        Ok(0)
-    }
-
-    fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
-        self.counters.tx_frames += frames.len() as u64;
-        Ok(frames.len())
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.bell.as_fd())
-    }
-
-    fn prepare_wait(&mut self) -> io::Result<bool> {
-        Ok(true)
-    }
-
-    fn counters(&self) -> Counters {
-        self.counters
-    }
-}
+use netem::Nowhere;
+use rustix::event::{PollFd, PollFlags};
 
 /// Names that no other test uses.
 fn prefix(test: &str) -> String {
@@ -62,14 +10,7 @@ fn prefix(test: &str) -> String {
 }
 
 fn beside(prefix: &str, own: [u8; 4]) -> LocalPeerDriver<Nowhere> {
-    LocalPeerDriver::new(Nowhere::new(), prefix, vec![own.into()]).unwrap()
-}
-
-/// Two engines that can only meet on this host.
-pub(crate) fn wired(test: &str) -> Wired {
-    let prefix = prefix(test);
-    let ends = ADDRESSES.map(|own| beside(&prefix, own.octets()));
-    Wired::over(ends, small_limits())
+    LocalPeerDriver::new(Nowhere::new().unwrap(), prefix, vec![own.into()]).unwrap()
 }
 
 fn request(from: [u8; 4], target: [u8; 4]) -> Vec<u8> {
@@ -132,7 +73,7 @@ fn met(test: &str) -> [LocalPeerDriver<Nowhere>; 2] {
 #[test]
 fn a_device_that_nobody_sleeps_on_tells_again_from_the_next_sleep_on() {
     let mut end = beside(&prefix("watch"), A);
-    rustix::io::write(&end.device.bell, &1_u64.to_ne_bytes()).unwrap();
+    rustix::io::write(end.device.bell(), &1_u64.to_ne_bytes()).unwrap();
     let is_readable = |end: &LocalPeerDriver<Nowhere>| {
         let fd = end.wait_fd().unwrap();
         let at_once = rustix::fs::Timespec::default();
@@ -150,58 +91,13 @@ fn a_device_that_nobody_sleeps_on_tells_again_from_the_next_sleep_on() {
 }
 
 #[test]
-fn two_engines_talk_and_nothing_leaves_by_the_device() {
-    let mut wired = wired("talk");
-    let (mut active, mut passive) = (wired.attach(0), wired.attach(1));
-    let listener = passive.listen(&mut wired, 8).unwrap();
-    let frames = wired.cores[0].layer.link.driver.counters().tx_frames;
-    let (near, far) = Program::connected(&mut wired, [&mut active, &mut passive], &listener);
-    let sent: Vec<u8> = (0..300_000_u32)
-        .map(|at| (at * 7 / 3).to_le_bytes()[0])
-        .collect();
-    let (mut done, mut bytes) = (0, Vec::new());
-    while bytes.len() < sent.len() {
-        done += active.send(&near, &sent[done..]);
-        wired.run_until_idle();
-        let mut part = [0; 20_000];
-        let len = passive.receive(&far, &mut part);
-        assert!(len > 0, "stuck after {} bytes", bytes.len());
-        bytes.extend_from_slice(&part[..len]);
-    }
-    assert_eq!(bytes, sent);
-    let used = wired.cores[0].layer.link.driver.counters().tx_frames - frames;
-    assert!(used < 300, "{used} frames: segments are not cut on the way");
-}
-
-#[test]
-fn who_ends_takes_its_connections_along_and_can_come_again() {
-    let mut wired = wired("end");
-    let (mut active, mut passive) = (wired.attach(0), wired.attach(1));
-    let listener = passive.listen(&mut wired, 8).unwrap();
-    let (near, _far) = Program::connected(&mut wired, [&mut active, &mut passive], &listener);
-    // The engine of the second ends without a word.
-    let device = Nowhere::new();
-    let nobody = core_on(device, ADDRESSES[1], small_limits(), wired.now);
-    drop(std::mem::replace(&mut wired.cores[1], nobody));
-    wired.run_until_idle();
-    assert_eq!(near.header().error(), 104, "ECONNRESET");
-    assert!(near.flags().contains(Flags::HUP));
-    // One that starts with its address is found again.
-    let device = beside(&prefix("end"), ADDRESSES[1].octets());
-    wired.cores[1] = core_on(device, ADDRESSES[1], small_limits(), wired.now);
-    let mut again = wired.attach(1);
-    let listener = again.listen(&mut wired, 8).unwrap();
-    Program::connected(&mut wired, [&mut active, &mut again], &listener);
-}
-
-#[test]
 fn a_question_that_nobody_here_answers_goes_to_the_link() {
     let mut a = beside(&prefix("nobody"), A);
     a.tx_burst(&[TxFrame::plain(&request(A, B))]).unwrap();
     // About oneself as well: whether somebody else has the address.
     a.tx_burst(&[TxFrame::plain(&request(A, A))]).unwrap();
     a.tx_burst(&[TxFrame::plain(&packet(B, 60))]).unwrap();
-    assert_eq!((a.neighbours(), a.device.counters.tx_frames), (0, 3));
+    assert_eq!((a.neighbours(), a.device.counters().tx_frames), (0, 3));
 }
 
 #[test]
@@ -212,7 +108,7 @@ fn frames_for_others_go_to_the_device() {
         TxFrame::plain(&packet([10, 0, 0, 3], 60)),
     ])
     .unwrap();
-    assert_eq!(a.device.counters.tx_frames, 1);
+    assert_eq!(a.device.counters().tx_frames, 1);
     assert_eq!(received(&mut b), [packet(B, 60)]);
 }
 
