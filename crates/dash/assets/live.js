@@ -55,7 +55,7 @@ const TABLES = {
     columns: {
       program: plain("program"), protocol: plain("protocol"), path: plain("path"), state: plain("state"), local: plain("local"), remote: plain("remote"),
       "sent B/s": rate("sent_bytes_per_s"), "received B/s": rate("received_bytes_per_s"), "round trip µs": count("srtt_us"), resent: count("retransmissions"),
-      "not read": count("receive_queue"), "not acknowledged": count("send_queue"),
+      "not read": count("receive_queue"), "waits for ACK": count("send_queue"),
     },
   },
 };
