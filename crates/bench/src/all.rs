@@ -70,6 +70,8 @@ pub struct Arguments {
     json: bool,
 }
 
+/// The load of the last minute (proc_loadavg(5)) of a machine on which others do something.
+const LOADED: f64 = 0.5;
 /// What all of it may take.
 const TIME: Duration = Duration::from_secs(9 * 60);
 
@@ -85,6 +87,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     // What is written last is tried first.
     if let Some(file) = &arguments.report {
         output::write_file("--report", file, "")?;
+    }
+    let warnings = warnings();
+    for warning in &warnings {
+        note!("warning: {warning}");
     }
     let limits = Limits::measure(&interrupt, &say)?;
     let mut sections = Vec::new();
@@ -120,9 +126,23 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         runs,
         quick: arguments.quick,
         duration_s: began.elapsed().as_secs(),
+        warnings,
         sections,
     };
     tell(arguments, &report)
+}
+
+/// What speaks against all figures of this run before it begins.
+fn warnings() -> Vec<String> {
+    let load = tools::load().filter(|load| *load >= LOADED);
+    let busy = load.map(|load| {
+        format!(
+            "the machine was busy when this began (load {load:.1} on {} processors): what others did is in the figures, and some rows fail for it",
+            tools::processors()
+        )
+    });
+    let unoptimised = output::unoptimised().map(str::to_owned);
+    unoptimised.into_iter().chain(busy).collect()
 }
 
 /// When the first of these parts has used up its share of the time that is left for all of them.
@@ -138,9 +158,14 @@ fn tell(arguments: &Arguments, report: &Report) -> anyhow::Result<ExitCode> {
         note!("the page is {}", file.display());
     }
     output::print_result(arguments.json, report, || report.text())?;
-    let went_wrong = |section: &Section| !section.failures.is_empty() || section.is_empty();
-    let is_failure = report.sections.iter().any(went_wrong);
-    Ok(ExitCode::from(u8::from(is_failure)))
+    let failed = report.failed_parts();
+    if !failed.is_empty() {
+        note!(
+            "exit status 1: something went wrong in, or nothing was measured of: {}; what and why stands below each",
+            failed.join("; ")
+        );
+    }
+    Ok(ExitCode::from(u8::from(!failed.is_empty())))
 }
 
 fn measure(
@@ -277,8 +302,8 @@ fn moved(folder: &Path, runs: u32, interrupt: &Interrupt) -> anyhow::Result<Sect
 
 #[cfg(test)]
 mod tests {
-    use super::report::Verdict;
-    use super::*;
+    use super::{report::Verdict, *};
+    use crate::unit::ratio_figure;
 
     fn row(better: Better, ours: &[f64], theirs: &[f64]) -> Row {
         let sides = [Summary::of(theirs), Summary::of(ours)];
@@ -298,6 +323,19 @@ mod tests {
         let two = row(Better::Lower, &[5.0, 5.0], &[10.0, 10.0]);
         assert_eq!(two.verdict(), Verdict::Unknown);
         assert_eq!(two.ratio_text(), "0.50");
+    }
+
+    #[test]
+    fn a_small_ratio_is_no_nought() {
+        for (ratio, text) in [
+            (1.234, "1.23"),
+            (0.1, "0.10"),
+            (0.0123, "0.012"),
+            (0.00309, "0.0031"),
+            (0.0, "0.00"),
+        ] {
+            assert_eq!(ratio_figure(ratio), text);
+        }
     }
 
     #[test]
@@ -348,6 +386,7 @@ mod tests {
             runs: 3,
             quick: true,
             duration_s: 1,
+            warnings: vec!["it is <busy>".to_owned()],
             sections: vec![section],
         };
         let page = page::page(&report);
@@ -362,6 +401,13 @@ mod tests {
             page.contains("datacenter-latency") && page.contains("it broke"),
             "{page}"
         );
+        let said = "Of 1 rows with a ratio ours is better in 1 and worse in 0";
+        assert!(
+            page.contains(said) && page.contains("it is &lt;busy&gt;"),
+            "{page}"
+        );
+        assert_eq!(report.failed_parts(), [Part::Latency.title()]);
+        assert!(report.text().contains(said));
         assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
     }
 }

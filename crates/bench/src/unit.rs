@@ -18,3 +18,14 @@ pub fn number(value: f64) -> String {
         _ => format!("{value:.2}"),
     }
 }
+
+/// A ratio with two digits behind the point, and a small one with two that are no zeros.
+pub fn ratio_figure(ratio: f64) -> String {
+    let digits = match ratio {
+        size if size >= 0.1 || size <= 0.0 => 2,
+        size if size >= 0.01 => 3,
+        size if size >= 0.001 => 4,
+        _ => 5,
+    };
+    format!("{ratio:.digits$}")
+}

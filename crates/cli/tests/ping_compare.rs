@@ -187,6 +187,68 @@ fn with_a_host_only_this_ends_stack_changes() {
 }
 
 #[test]
+fn an_engine_process_is_never_measured_in_the_place_of_one_inside() {
+    let lab = testkit::two_hosts("ping-places");
+    let [a, b] = ["a", "b"].map(|name| testkit::host(&lab, name));
+    let _echo = testkit::once_serving(testkit::start(
+        a,
+        SHUNT,
+        &["echo", "--listen", "10.77.0.1:7007"],
+    ));
+    let place = "--nic eth0 --address 10.77.0.61/24";
+    let compared = |stacks: &str| {
+        let words = "ping 10.77.0.1 --udp --count 20 --rounds 2 --json --run";
+        let line: Vec<&str> = words
+            .split(' ')
+            .chain([place, "--compare", stacks])
+            .collect();
+        testkit::start(b, SHUNT, &line)
+            .finish(testkit::PATIENCE, || false)
+            .unwrap()
+    };
+    // The engine of each round stays some seconds after its program, at the address that the next one wants.
+    let found: Value = serde_json::from_str(&compared("engine,inline").stdout).unwrap();
+    for (mode, is_inside) in [(0, false), (1, true)] {
+        let rounds = found["modes"][mode]["rounds"].as_array().unwrap();
+        assert!(
+            rounds.len() == 2
+                && rounds
+                    .iter()
+                    .all(|round| round["served"]["is_inside"] == is_inside),
+            "{found}"
+        );
+    }
+    // One that stays for another program.
+    let words = "run --engine-mode process --nic eth0 --address 10.77.0.61/24 --";
+    let line: Vec<&str> = words.split(' ').chain([SHUNT, "echo"]).collect();
+    let _other = testkit::once_serving(testkit::start(b, SHUNT, &line));
+    let refused = compared("kernel,inline");
+    assert_eq!(refused.status.code(), Some(2), "{}", refused.stdout);
+    assert!(
+        refused
+            .stderr
+            .contains("@shunt/run/10.77.0.61 serves that address already"),
+        "{}",
+        refused.stderr
+    );
+    let words = "run --engine-mode inline --nic eth0 --address 10.77.0.61/24 --";
+    let line: Vec<&str> = words
+        .split(' ')
+        .chain([SHUNT, "ping", "10.77.0.1", "--udp", "--count", "5"])
+        .collect();
+    let said = testkit::run(b, SHUNT, &line);
+    let engine = "engine @shunt/run/10.77.0.61";
+    assert!(
+        said.stdout
+            .contains(&format!("over Shunt, {engine} beside this program"))
+            && said
+                .stderr
+                .contains(&format!("--engine-mode inline: {engine}")),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn what_cannot_be_compared_is_refused_by_name() {
     for (words, named) in [
         ("ping --compare kernel", "--compare"),

@@ -53,9 +53,9 @@ const TABLES = {
   connections: {
     key: (row) => `${row.engine} ${row.protocol} ${row.local} ${row.remote}`,
     columns: {
-      program: plain("program"), protocol: plain("protocol"), state: plain("state"), local: plain("local"), remote: plain("remote"),
+      program: plain("program"), protocol: plain("protocol"), path: plain("path"), state: plain("state"), local: plain("local"), remote: plain("remote"),
       "sent B/s": rate("sent_bytes_per_s"), "received B/s": rate("received_bytes_per_s"), "round trip µs": count("srtt_us"), resent: count("retransmissions"),
-      "not read": count("receive_queue"), "not acknowledged": count("send_queue"), path: plain("path"),
+      "not read": count("receive_queue"), "waits for ACK": count("send_queue"),
     },
   },
 };

@@ -75,9 +75,7 @@ impl Which {
         if self.all {
             let (others, hidden) = namespace::others();
             if hidden > 0 {
-                note!(
-                    "{hidden} processes may not be looked at: engines in their network namespaces are missing; root sees all"
-                );
+                note!("{}", unseen(hidden, rustix::process::geteuid().is_root()));
             }
             for other in others {
                 let names = names_of(other.pid).into_iter();
@@ -104,6 +102,19 @@ impl Which {
             ),
         }
     }
+}
+
+/// That some processes do not show their network namespace.
+fn unseen(processes: usize, is_root: bool) -> String {
+    let whose = match processes {
+        1 => "1 process does not show its network namespace".to_owned(),
+        many => format!("{many} processes do not show their network namespaces"),
+    };
+    let next = match is_root {
+        true => "not even to root",
+        false => "root sees more",
+    };
+    format!("{whose} ({next}): an engine there would be missing here")
 }
 
 /// The engines of this network namespace, the usual one first.
@@ -172,6 +183,14 @@ mod tests {
         ] {
             assert_eq!(name(&other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn root_is_not_told_to_become_root() {
+        assert!(unseen(1, true).contains("not even to root"));
+        assert!(
+            unseen(2, false).contains("2 processes") && unseen(2, false).contains("root sees more")
+        );
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl Interface {
             .map_or(String::new(), |mtu| format!(", MTU {mtu}"));
         let coalescing = match self.coalescing_us {
             Some([rx, tx]) => format!("coalescing rx {rx} µs, tx {tx} µs"),
-            None => "coalescing not said".to_owned(),
+            None => "coalescing not told by the driver".to_owned(),
         };
         format!(
             "interface {} ({driver}){mtu}; {}; {coalescing}",
@@ -239,6 +239,15 @@ fn stolen_ticks(text: &str) -> Option<u64> {
     line.split_ascii_whitespace().nth(7)?.parse().ok()
 }
 
+/// How often, in words.
+pub fn times(count: u64) -> String {
+    match count {
+        0 => "never".to_owned(),
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
+    }
+}
+
 impl Contention {
     /// Adds what disturbed another one.
     pub fn add(&mut self, other: &Self) {
@@ -258,8 +267,8 @@ impl Contention {
             .stolen_s
             .map_or("not said".to_owned(), |seconds| format!("{seconds:.2} s"));
         format!(
-            "contention: taken off its processor {} times, waited for one {waited}; processor time stolen by a hypervisor {stolen}",
-            self.preemptions
+            "contention: taken off its processor {}, waited for one {waited}; processor time stolen by a hypervisor {stolen}",
+            times(self.preemptions)
         )
     }
 }

@@ -23,6 +23,7 @@ mod probe;
 mod report;
 pub mod runs;
 pub mod saved;
+mod served;
 mod session;
 pub mod stages;
 mod sys;

@@ -13,6 +13,7 @@ use statistics::Distribution;
 use crate::{
     environment::{Contention, Environment},
     probe::Kind,
+    served::Served,
     session::{Counts, Outcome, Pacing, Plan},
 };
 
@@ -38,6 +39,9 @@ pub struct Report {
     pub payload_bytes: usize,
     /// Whose stack this end used.
     pub stack: String,
+    /// The engine to which `shunt run` led this end.
+    #[serde(default)]
+    pub served: Option<Served>,
     /// How it was sent.
     pub sending: Sending,
     /// What was sent and what came.
@@ -128,6 +132,7 @@ impl Report {
             port: subject.port,
             payload_bytes: subject.payload_bytes,
             stack: subject.stack,
+            served: None,
             sending: Sending::of(plan),
             counts: outcome.counts.clone(),
             round_trip: outcome.round_trips.distribution(),

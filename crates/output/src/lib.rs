@@ -49,6 +49,13 @@ pub fn progress(text: Arguments<'_>) {
     }
 }
 
+/// What is said beside figures of a binary that was compiled to find faults: debug assertions make Shunt's own code slower, and the kernel's not.
+pub fn unoptimised() -> Option<&'static str> {
+    cfg!(debug_assertions).then_some(
+        "this binary has debug assertions (cargo build --release leaves them out): Shunt's figures are slower than Shunt is",
+    )
+}
+
 /// The first thing that `say!` could not write, but to a reader that has gone.
 static UNSAID: OnceLock<anyhow::Error> = OnceLock::new();
 

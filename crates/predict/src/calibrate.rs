@@ -107,6 +107,7 @@ pub fn of_the_stacks(
     for stack in Stack::ALL {
         let found = stacks::measure(testbed, stack, batches, say);
         let fitted = found.and_then(|found| Ok((stacks::fitted(stack, &found)?, found)));
+        let fitted = fitted.with_context(|| trial_of(stack, load()));
         let (fitted, found) = match fitted {
             // Not every kernel and interface has AF_XDP, and an inline server that others kept from its processor tells nothing: the
             // stack's values then keep their labels.
@@ -123,6 +124,16 @@ pub fn of_the_stacks(
         }
     }
     Ok(preset)
+}
+
+/// What went wrong where a trial did; beside others it is most often for lack of a processor.
+fn trial_of(stack: Stack, load: Option<f64>) -> String {
+    match load.filter(|load| *load > BUSY) {
+        Some(load) => format!(
+            "calibrating {stack} while others use the processors (load {load}), which may be why: it needs a quiet machine"
+        ),
+        None => format!("calibrating {stack}"),
+    }
 }
 
 /// Whether [`of_the_stacks`] has measured a stack: what comes with the program was measured elsewhere.
@@ -207,5 +218,16 @@ mod tests {
         let send = &preset.stacks["kernel"].send_ns;
         assert_eq!(send.source, Source::Literature);
         assert!(send.how.contains("another"));
+    }
+
+    #[test]
+    fn a_trial_that_went_wrong_beside_others_says_so() {
+        assert_eq!(trial_of(Stack::Kernel, Some(0.4)), "calibrating kernel");
+        assert_eq!(trial_of(Stack::Kernel, None), "calibrating kernel");
+        let busy = trial_of(Stack::Inline, Some(17.0));
+        assert!(
+            busy.contains("inline") && busy.contains("load 17"),
+            "{busy}"
+        );
     }
 }

@@ -202,8 +202,7 @@ fn own_server(
     busy_machine(testbed, stack, say, rows)
 }
 
-const BUSY: &str =
-    "who shares its processors with programs that compute gets them when Linux gives them";
+const BUSY: &str = "how long a request waits for a processor that other programs compute on is decided by Linux's scheduler, which the model does not have";
 
 /// Why nothing is known of so many clients: the trials of the calibration with as many contradict the model. It is said before
 /// anything is measured.
@@ -212,8 +211,9 @@ fn unknown(preset: &Preset, stack: Stack, clients: usize) -> Option<String> {
     let off = between(trials, clients as f64)?.off;
     (off > BOUND).then(|| {
         format!(
-            "the calibration's own trials with about as many clients, fitted to or only tried, are {:.0} % off what the model makes of them",
-            100.0 * off
+            "calibrated on this machine a moment ago, the model is {:.0} % off of trials with about as many clients whose result it knows (the bound is {:.0} %)",
+            100.0 * off,
+            100.0 * BOUND
         )
     })
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use output::html::{self, escaped};
 use statistics::Summary;
 
-use crate::paper::Published;
+use crate::{paper::Published, unit::ratio_figure};
 
 use super::{
     report::{Report, Row, Section, Verdict, figure},
@@ -41,8 +41,13 @@ pub fn page(report: &Report) -> String {
     );
     page += "<p>Each number is a median, with the spread of the runs (largest less smallest, by the median). A ratio is the median of the ratios within runs; its \
              interval holds it in 95 of 100 such experiments (bootstrap over runs), and where it holds 1 the difference is smaller than the noise. \
-             What a paper measured was another machine at another time: only its ratio can be set beside ours. The limit is what this \
+             In the column “a tenth to ten times” the dot is the ratio, the thick line its interval, the thin line 1 (left of it ours is the smaller \
+             number), and a ring a paper's ratio. What a paper measured was another machine at another time: only its ratio can be set beside ours. The limit is what this \
              machine allows whatever a stack does.</p>\n";
+    let _ = writeln!(page, "<p><strong>{}</strong></p>", report.summary());
+    for warning in &report.warnings {
+        let _ = writeln!(page, "<p class=\"bad\">{}</p>", escaped(warning));
+    }
     page += "<nav aria-label=\"Parts\"><ul>\n";
     for (index, section) in report.sections.iter().enumerate() {
         let _ = writeln!(
@@ -151,10 +156,11 @@ fn ratio(row: &Row) -> String {
         Verdict::Unknown => ("soft", "too few runs for an interval"),
     };
     let interval = row.interval.map_or(String::new(), |of| {
-        format!(" ({:.2} to {:.2})", of.low, of.high)
+        format!(" ({} to {})", ratio_figure(of.low), ratio_figure(of.high))
     });
     format!(
-        "<strong class=\"{class}\">{ratio:.2}</strong>{interval}<div class=\"soft\">{said}</div>"
+        "<strong class=\"{class}\">{}</strong>{interval}<div class=\"soft\">{said}</div>",
+        ratio_figure(ratio)
     )
 }
 
@@ -175,8 +181,9 @@ fn bar(row: &Row) -> String {
         Verdict::Noise | Verdict::Unknown => "var(--soft)",
     };
     let mut figure = format!(
-        "<svg width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"ratio {ratio:.2}\">\
+        "<svg width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"ratio {said}\">\
          <line class=\"axis\" x1=\"{one}\" x2=\"{one}\" y1=\"0\" y2=\"{HEIGHT}\"/>",
+        said = ratio_figure(ratio),
         one = at(1.0)
     );
     if let Some(interval) = row.interval {

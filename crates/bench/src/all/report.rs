@@ -5,7 +5,11 @@ use serde::Serialize;
 use statistics::{Interval, Summary};
 
 use super::{limits::Limit, part::Part, stages::Stages};
-use crate::{micro::row::interval, paper::Published, unit::Better};
+use crate::{
+    micro::row::interval,
+    paper::Published,
+    unit::{Better, ratio_figure},
+};
 
 /// A row of the page.
 #[derive(Debug, Serialize)]
@@ -121,17 +125,60 @@ pub(super) struct Report {
     pub runs: u32,
     pub quick: bool,
     pub duration_s: u64,
+    /// What speaks against all of the figures.
+    pub warnings: Vec<String>,
     pub sections: Vec<Section>,
 }
 
 impl Report {
+    /// How many rows say what, in a sentence.
+    pub(super) fn summary(&self) -> String {
+        let rows = || self.sections.iter().flat_map(|section| &section.rows);
+        let compared = || rows().filter(|row| row.ratio.is_some());
+        let count = |verdict| compared().filter(|row| row.verdict() == verdict).count();
+        let [better, worse, noise, unknown] = [
+            Verdict::Better,
+            Verdict::Worse,
+            Verdict::Noise,
+            Verdict::Unknown,
+        ]
+        .map(count);
+        let unmeasured = rows().filter(|row| row.ours.is_none()).count();
+        let mut text = format!(
+            "Of {} rows with a ratio ours is better in {better} and worse in {worse}; in {noise} the difference is smaller than the noise",
+            compared().count()
+        );
+        if unknown > 0 {
+            text += &format!(", and {unknown} have too few runs to say");
+        }
+        if unmeasured > 0 {
+            text += &format!(". {unmeasured} rows were not measured, each says why");
+        }
+        text + "."
+    }
+
+    /// Parts in which something went wrong, or that measured nothing.
+    pub(super) fn failed_parts(&self) -> Vec<&'static str> {
+        let went_wrong = |section: &&Section| !section.failures.is_empty() || section.is_empty();
+        let failed = self.sections.iter().filter(went_wrong);
+        failed.map(|section| section.title).collect()
+    }
+
     /// For people, without the conditions that the page has.
     pub(super) fn text(&self) -> String {
         let mut text = format!(
             "\nshunt {}, Linux {}, {} processors; up to {} interleaved runs, {} s\n\
-             ~: smaller than the noise of the runs; the interval holds the ratio in 95 of 100 such runs\n",
-            self.version, self.kernel, self.processors, self.runs, self.duration_s
+             ~: smaller than the noise of the runs; the interval holds the ratio in 95 of 100 such runs\n{}\n",
+            self.version,
+            self.kernel,
+            self.processors,
+            self.runs,
+            self.duration_s,
+            self.summary()
         );
+        for warning in &self.warnings {
+            text += &format!("warning: {warning}\n");
+        }
         for section in &self.sections {
             text += &format!("\n{}", section.text());
         }
@@ -157,8 +204,9 @@ impl Section {
                 median(&row.baseline),
                 median(&row.ours),
                 row.ratio_text(),
-                row.interval
-                    .map_or_else(dash, |of| format!("{:.2}–{:.2}", of.low, of.high)),
+                row.interval.map_or_else(dash, |of| {
+                    format!("{}–{}", ratio_figure(of.low), ratio_figure(of.high))
+                }),
                 row.ours
                     .as_ref()
                     .map_or(0, |of| of.samples.len())
@@ -191,8 +239,9 @@ impl Row {
         } else {
             ""
         };
-        self.ratio
-            .map_or("-".to_owned(), |ratio| format!("{ratio:.2}{mark}"))
+        self.ratio.map_or("-".to_owned(), |ratio| {
+            format!("{}{mark}", ratio_figure(ratio))
+        })
     }
 }
 

@@ -3,7 +3,12 @@
 use load::idle::IdleLatency;
 use serde::Serialize;
 
-use super::{row::Measured, samples::Samples, setup::Plan, testbed::Testbed};
+use super::{
+    row::{Measured, each_once},
+    samples::Samples,
+    setup::Plan,
+    testbed::Testbed,
+};
 use crate::{
     cores::{self, CoreDistance},
     tools,
@@ -66,8 +71,8 @@ impl Report {
                 .iter()
                 .map(|row| Measured::of(row, samples))
                 .collect(),
-            skipped: samples.skips().map(str::to_owned).collect(),
-            failures: samples.failures().map(str::to_owned).collect(),
+            skipped: each_once(samples.skips()),
+            failures: each_once(samples.failures()),
         }
     }
 

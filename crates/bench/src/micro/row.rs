@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::samples::Samples;
-use crate::unit::{Better, number};
+use crate::unit::{Better, number, ratio_figure};
 use output::columns;
 use statistics::{Interval, Summary, median_ratio};
 
@@ -85,7 +85,7 @@ impl Measured {
         let ratio = Summary::of(&ratios);
         let shunt = summary(&shunt);
         let sources = row.kernel.into_iter().chain([row.shunt]);
-        let missing = sources.filter_map(|setup| samples.why_missing(setup));
+        let reasons = sources.filter_map(|setup| samples.why_missing(setup));
         Self {
             what: row.what.clone(),
             unit: row.unit,
@@ -94,7 +94,7 @@ impl Measured {
             shunt,
             ratio,
             interval: interval(&ratios),
-            missing: missing.map(str::to_owned).collect(),
+            missing: each_once(reasons),
         }
     }
 
@@ -124,11 +124,22 @@ impl Measured {
             spread(&self.shunt),
             ratio.map_or_else(dash, |ratio| {
                 let in_noise = if self.is_in_noise() { " ~" } else { "" };
-                format!("{:.2}{in_noise}", ratio.median)
+                format!("{}{in_noise}", ratio_figure(ratio.median))
             }),
             runs.to_string(),
         ]
     }
+}
+
+/// Reasons without those that came before: several setups lack the same program.
+pub fn each_once<'r>(reasons: impl Iterator<Item = &'r str>) -> Vec<String> {
+    let mut once: Vec<String> = Vec::new();
+    for reason in reasons {
+        if once.iter().all(|known| known != reason) {
+            once.push(reason.to_owned());
+        }
+    }
+    once
 }
 
 /// The interval that holds the median of the ratios of runs.
@@ -187,5 +198,11 @@ mod tests {
             ("-", "0")
         );
         assert_eq!(none.missing, ["no such driver"]);
+        let mut both = samples(&[], &[]);
+        for setup in ["kernel", "shunt"] {
+            both.skip(setup, "not installed".to_owned());
+        }
+        assert_eq!(Measured::of(&row(), &both).missing, ["not installed"]);
+        assert_eq!(each_once(both.skips()), ["not installed"]);
     }
 }

@@ -93,7 +93,9 @@ fn of_kernel(port: u16, backings: &[u64]) -> Vec<Holder> {
         let text = fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default();
         for row in text.lines().skip(1).filter_map(table_row) {
             let hears = row.remote.port() == 0 && (row.is_listening || table.starts_with("udp"));
-            if row.local.port() == port && hears && !backings.contains(&row.inode) {
+            // The kernel reads its table in parts, and shows a socket twice where others come and go in between.
+            let is_known = found.iter().any(|(inode, _)| *inode == row.inode);
+            if row.local.port() == port && hears && !is_known && !backings.contains(&row.inode) {
                 let holder = Holder {
                     stack: "kernel".to_owned(),
                     protocol: table.trim_end_matches('6').to_owned(),

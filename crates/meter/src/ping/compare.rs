@@ -28,6 +28,8 @@ struct Comparison {
     version: u32,
     modes: Vec<ModeRounds>,
     ratios: Vec<Ratio>,
+    /// What speaks against the figures; each round has its own in full.
+    warnings: Vec<String>,
     /// Limits that were not kept, with the mode and round.
     exceeded: Vec<String>,
 }
@@ -160,10 +162,29 @@ fn on_this_host(
         .envs(noted_in.map(|folder| (STAGES_VARIABLE, folder.join(ASK))))
         .output()
         .context("starting the measuring program")?;
-    testbed::parse(
+    let report = testbed::parse(
         &String::from_utf8_lossy(&output.stdout),
         &String::from_utf8_lossy(&output.stderr),
-    )
+    )?;
+    check_engine(arguments, mode, &report)?;
+    Ok(report)
+}
+
+/// Refuses what another engine served than was asked for, and leaves the address free for one inside the program.
+fn check_engine(arguments: &Arguments, mode: Mode, report: &Report) -> anyhow::Result<()> {
+    let Some(served) = report.served.as_ref().filter(|found| !found.is_inside) else {
+        return Ok(());
+    };
+    ensure!(
+        mode != Mode::Inline,
+        "engine {} serves that address already and served this program too, from a process of its own: end it, or name another address, \
+         as --run '--nic eth0 --address 10.0.0.9/24'",
+        served.engine
+    );
+    if arguments.compare.contains(&Mode::Inline) {
+        served.wait_until_ended();
+    }
+    Ok(())
 }
 
 fn heading(report: &Report) -> String {
@@ -172,6 +193,26 @@ fn heading(report: &Report) -> String {
         _ => "over several stacks",
     };
     format!("{}, {what} in turns", report.subject())
+}
+
+/// The warnings of all rounds by what they say first, with the number of rounds; and what a binary says of itself.
+fn warnings(modes: &[ModeRounds]) -> Vec<String> {
+    let rounds = || modes.iter().flat_map(|one| &one.rounds);
+    let mut kinds: Vec<(&str, usize)> = Vec::new();
+    for warning in rounds().flat_map(|report| &report.warnings) {
+        let kind = warning.split([':', '(']).next().unwrap_or(warning).trim();
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((kind, 1)),
+        }
+    }
+    let total = rounds().count();
+    let told = kinds.iter().map(|(kind, count)| {
+        format!("in {count} of {total} measurements {kind} (--json has each; more --rounds make the interval sure)")
+    });
+    let is_ours = |one: &ModeRounds| matches!(one.mode, Mode::Engine | Mode::Inline);
+    let unoptimised = output::unoptimised().filter(|_| modes.iter().any(is_ours));
+    told.chain(unoptimised.map(str::to_owned)).collect()
 }
 
 impl ModeRounds {
@@ -225,6 +266,7 @@ impl Comparison {
         }
         Self {
             version: VERSION,
+            warnings: warnings(&modes),
             exceeded,
             ratios,
             modes,
@@ -245,16 +287,8 @@ impl Comparison {
                 text += &format!("{line}\n");
             }
         }
-        let busy = self
-            .modes
-            .iter()
-            .flat_map(|one| &one.rounds)
-            .filter(|report| !report.warnings.is_empty())
-            .count();
-        if busy > 0 {
-            text += &format!(
-                "warning: {busy} measurements have warnings: --json says which; more --rounds make the interval sure\n"
-            );
+        for warning in &self.warnings {
+            text += &format!("warning: {warning}\n");
         }
         for exceeded in &self.exceeded {
             text += &format!("failed: {exceeded}\n");
@@ -303,13 +337,13 @@ impl Comparison {
                 low,
                 high,
             } = ratio.interval;
-            let sure = if low <= 1.0 && high >= 1.0 {
-                "; not told apart"
-            } else {
-                ""
+            let verdict = match (low > 1.0, high < 1.0) {
+                (true, _) => "slower",
+                (_, true) => "faster",
+                _ => "not told apart",
             };
             text += &format!(
-                "{} by {}, {}: {value:.3} ({low:.3} to {high:.3}{sure})\n",
+                "{} by {}, {}: {value:.3} ({low:.3} to {high:.3}), {verdict}\n",
                 ratio.mode.name(),
                 ratio.baseline.name(),
                 ratio.figure

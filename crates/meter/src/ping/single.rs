@@ -11,6 +11,7 @@ use crate::{
     probe::{Kind, frames::FrameWay},
     report::{Report, csv, html},
     saved,
+    served::Served,
     session::{SAMPLES_MAX, Sample},
     target,
 };
@@ -20,6 +21,7 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
     let clock = prepare(arguments)?;
     let measured = request.measure(&clock, stop, !arguments.json && !arguments.csv)?;
     let mut report = measured.report;
+    tell_engine(arguments, &mut report);
     report.judge(&arguments.limit, arguments.max_loss);
     report.label.clone_from(&arguments.label);
     if let Some(file) = &arguments.samples {
@@ -122,7 +124,18 @@ fn way(arguments: &Arguments) -> anyhow::Result<Way> {
     }))
 }
 
-/// Whose stack this process uses, as far as it can know.
+/// Says which engine served this end. It is asked afterwards: one inside the program begins with the first socket.
+fn tell_engine(arguments: &Arguments, report: &mut Report) {
+    if !matches!(report.kind, Kind::Udp | Kind::Tcp | Kind::Connect) {
+        return;
+    }
+    report.served = Served::of_this_process();
+    if let (None, Some(served)) = (&arguments.stack, &report.served) {
+        report.stack = served.name();
+    }
+}
+
+/// Whose stack this process uses, as far as it can know before it has a socket.
 fn stack(arguments: &Arguments) -> String {
     let preloaded = || {
         std::env::var("LD_PRELOAD")

@@ -1,7 +1,7 @@
 //! What makes figures doubtful, each with the next step.
 
 use super::Report;
-use crate::probe::Answer;
+use crate::{environment::times, probe::Answer};
 
 /// A thread that was off its processor for more than this part of the time measured the machine and not the network.
 const WAITED_PART: f64 = 0.01;
@@ -20,9 +20,9 @@ pub fn of(report: &Report) -> Vec<String> {
     let waited_us = contention.waited_us.unwrap_or(0.0);
     if waited_us > WAITED_PART * time_us {
         warnings.push(format!(
-            "the machine was busy: this thread waited {waited_us:.0} µs of {time_us:.0} for a processor, and was taken off its own \
-             {} times; give it one with --rt, or --cpu N and nothing else there",
-            contention.preemptions
+            "the machine was busy: this thread waited {waited_us:.0} µs of {time_us:.0} for a processor, and was taken off its own {}; \
+             give it one with --rt, or --cpu N and nothing else there",
+            times(contention.preemptions)
         ));
     }
     if let Some(stolen_s) = contention.stolen_s

@@ -73,9 +73,10 @@ impl Row {
             }
             if is_wide {
                 let why = format!(
-                    "the median of its {} runs is known to {:.0} % of the {what} only",
+                    "{} runs differ too much: the median of their {what} is known to {:.0} % only (the bound is {:.0} %)",
                     runs.samples.len(),
-                    100.0 * width(runs)
+                    100.0 * width(runs),
+                    100.0 * BOUND
                 );
                 unknown.get_or_insert(why);
             }

@@ -25,13 +25,15 @@ const LOADS: [Load; 4] = [
     Load {
         flags: &["-P", "16"],
         not_known: Some(
-            "requests that travel together share packets and calls; none were calibrated with",
+            "16 requests at a time share packets and calls, and the calibration measures one at a time only",
         ),
         ..Load::of("redis GET, 16 at a time", (50, 400_000))
     },
     Load {
         flags: &["-k", "0"],
-        not_known: Some("what a connection costs is not measured apart by the calibration"),
+        not_known: Some(
+            "each request makes a connection, and the calibration measures only connections that last",
+        ),
         ..Load::of("redis GET, short connections", (50, 2_000))
     },
 ];

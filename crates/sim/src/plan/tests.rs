@@ -235,6 +235,24 @@ fn one_thread_uses_one_processor_and_clients_of_the_same_host_the_others() {
 }
 
 #[test]
+fn a_gain_that_the_bands_do_not_hold_apart_from_none_is_said_to_be_perhaps_none() {
+    let plan = planned(include_str!("../../../../workloads/rpc.toml"));
+    let base = row(&plan, "kernel").error_band;
+    let gains = plan.rows.iter().skip(1);
+    let gains: Vec<_> = gains
+        .filter(|row| row.buys == Buys::Yes && row.gain >= 0.1)
+        .collect();
+    assert!(!gains.is_empty());
+    for row in gains {
+        let least = (1.0 + row.gain) * (1.0 - row.error_band) / (1.0 + base) - 1.0;
+        let said = format!("With the bands of both it is {:+.0} to", 100.0 * least);
+        assert!(row.sentence.contains(&said), "{}", row.sentence);
+        let is_unsure = row.sentence.contains("it may be no gain");
+        assert_eq!(is_unsure, least < 0.1, "{}", row.sentence);
+    }
+}
+
+#[test]
 fn what_was_seen_of_a_program_counts_for_today_and_nothing_else() {
     let mut w = Workload::parse(include_str!("../../../../workloads/rpc.toml")).unwrap();
     w.observed_stack_ns = 5000.0;

@@ -129,11 +129,12 @@ pub fn plan(w: &Workload, preset: &Preset) -> Result<Plan, FileError> {
         .as_ref()
         .map_or_else(|| w.clone(), |asking| asking.workload_on(first));
     let base = closed(w, first);
-    let rows: Vec<Row> = stacks
+    let mut rows: Vec<Row> = stacks
         .iter()
         .enumerate()
         .map(|(index, (name, costs))| row(w, name, costs, &base, index == 0, asking.as_ref()))
         .collect();
+    tell_bands(&mut rows);
     let best = rows.iter().skip(1).max_by(|a, b| a.gain.total_cmp(&b.gain));
     let best = best.map_or_else(String::new, |row| row.stack.clone());
     let costs = preset.stacks.get(&best).unwrap_or(first);
@@ -151,6 +152,31 @@ pub fn plan(w: &Workload, preset: &Preset) -> Result<Plan, FileError> {
         best,
         rows,
     })
+}
+
+/// What a gain may be as far as the bands of both stacks say, and that it may be none.
+fn tell_bands(rows: &mut [Row]) {
+    /// Of a capacity of which nothing is known.
+    const LEAST: f64 = 0.01;
+    let Some((base, others)) = rows.split_first_mut() else {
+        return;
+    };
+    let is_gain = |row: &&mut Row| row.buys == Buys::Yes && row.gain >= NOTHING;
+    for row in others.iter_mut().filter(is_gain) {
+        let part = |band: f64| (1.0 - band).max(LEAST);
+        let least = (1.0 + row.gain) * part(row.error_band) / (1.0 + base.error_band) - 1.0;
+        let most = (1.0 + row.gain) * (1.0 + row.error_band) / part(base.error_band) - 1.0;
+        let none = if least < NOTHING {
+            ": it may be no gain, so try it before you rely on it"
+        } else {
+            ""
+        };
+        row.sentence += &format!(
+            " With the bands of both it is {:+.0} to {:+.0} %{none}.",
+            100.0 * least,
+            100.0 * most
+        );
+    }
 }
 
 /// The costs of what there is today, scaled to what was seen of it.

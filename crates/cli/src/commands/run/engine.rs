@@ -274,6 +274,8 @@ pub fn inside(wanted: &Wanted, because: &str) -> anyhow::Result<Inside> {
         checks::check_is_up(&nic)?;
         checks::check_addresses(&addresses, &wanted.gateway)?;
         drop(checks::Claims::take(&addresses)?);
+    } else {
+        tell_of_process(&name);
     }
     let list = |words: Vec<String>| words.join(",");
     let own = addresses.iter();
@@ -302,6 +304,17 @@ pub fn inside(wanted: &Wanted, because: &str) -> anyhow::Result<Inside> {
     // To the end of the text.
     settings += &format!(" because={because}");
     Ok(Inside { name, settings })
+}
+
+/// Says that the engine at this name is no engine inside a program, where it is not.
+fn tell_of_process(name: &str) {
+    let channel = Channel::open(name).ok().flatten();
+    let status = channel.and_then(|channel| channel.query(QueryKind::Status).ok());
+    if status.is_some_and(|status| status["mode"] == "process") {
+        note!(
+            "--engine-mode inline: engine {name} serves that address already and serves this program too, from a process of its own"
+        );
+    }
 }
 
 /// Programs with the same address, or the same interface whose addresses are shared, use an engine of this name.
