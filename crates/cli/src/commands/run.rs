@@ -295,8 +295,13 @@ fn is_supervised(
         ),
         Service::Supervise(reason) => reason,
         Service::Both(reason) if is_inline || arguments.supervise == Supervise::Never => {
+            let flag = if is_inline {
+                "--engine-mode inline"
+            } else {
+                "--supervise never"
+            };
             note!(
-                "{}: {reason}. Those calls are the kernel's here",
+                "{}: {reason}. Those calls are the kernel's here; without {flag} a supervisor serves them too",
                 file.display()
             );
             return Ok(false);
