@@ -49,6 +49,8 @@ WIRE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "wire.py")
 GROUP = "239.90.90.90"
 # The place whose frames are counted in a table.
 COMPARED = "engine"
+# Of frames that AF_XDP takes in the card's driver so many come as they are.
+UNMERGED = 0.95
 MTU, JUMBO_MTU = 1500, 9000
 
 
@@ -148,6 +150,10 @@ class Matrix:
         most = JUMBO_MTU if result["place"] == "jumbo" else MTU
         if seen["wrong"] or seen["largest"] > most:
             raise Failure(f"on the cable: {seen}")
+        on_cable, received = seen["frames"]["to the guest"] - seen["refused"], result["counters"]["rx_frames"]
+        # They are merged where they come by way of the kernel, in queues without a socket.
+        if result["way"] in OF_ONE_PAGE and result["place"] == COMPARED and received < on_cable * UNMERGED:
+            raise Failure(f"{on_cable} frames came on the cable, and {received} to the engine: not all by AF_XDP")
 
     def kernel_hears_long_frames(self, number):
         """Whether the guest's own kernel gets a long answer over the card as it is now."""
