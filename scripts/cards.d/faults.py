@@ -90,6 +90,10 @@ def unplugged(site):
     site.guest.plug(site.number)
     if site.has_driver():
         site.guest.wait_for(f"ip link set {site.nic} up", 60, site.nic)
+    else:
+        # It comes back as the kernel's, until vfio-pci has it as before.
+        site.guest.wait_for(f"test -e /sys/bus/pci/devices/{site.nic}/driver", 60, "card that is back")
+        site.guest.give_to_program(site.nic)
 
 
 def registers(site, first, value):
@@ -117,12 +121,10 @@ def receive_queue(site):
 
 
 def send_queue(site):
-    """Nothing leaves any queue. The card's driver finds that, and sets the card up anew; a program's driver does not."""
-    back = registers(site, TXDCTL, lambda before: before & ~QUEUE_ENABLE)
+    """Nothing leaves any queue. The card's driver finds that, and sets the card up anew, or the engine does."""
+    registers(site, TXDCTL, lambda before: before & ~QUEUE_ENABLE)
     time.sleep(LONG)
     yield None
-    if not site.has_driver():
-        site.run(back)
 
 
 def iommu(site):
@@ -158,8 +160,10 @@ RDT, RXDCTL, TDBAL, TXDCTL, QUEUE_ENABLE = 0xC018, 0xC028, 0xE000, 0xE028, 1 << 
 NOWHERE = 0xDEAD0000
 # In which way the bytes go: nothing is missed by who sends nothing.
 FROM_GUEST = ("receive-queue",)
-# Of a card that is a program's; no driver sets that up anew after a fault of the IOMMU.
-OF_DPDK = ("carrier", "unplugged", "receive-queue", "send-queue")
+# Of a card that is a program's.
+OF_DPDK = ("carrier", "unplugged", "receive-queue", "send-queue", "IOMMU")
+# After these the engine sets such a card up anew; it says so for a second.
+HUNG = ("send-queue", "IOMMU")
 LONG = 25
 # After these an engine of AF_XDP serves by a packet socket, and says so.
 MADE_ANEW = ("driver", "unplugged")
@@ -190,7 +194,8 @@ class Faults:
                         result["outcome"] = "ok"
                     except Failure as failure:
                         is_refused = any(word in str(failure) for word in REFUSED)
-                        result.update(outcome="not possible" if is_refused else "failed", said=str(failure))
+                        words = str(failure) if is_refused else f"{failure}; the engine's last words: {self.matrix.said('engine')}"
+                        result.update(outcome="not possible" if is_refused else "failed", said=words)
                     say(f"{card} {way} {name}: {result['outcome']} {result.get('said', '')}")
 
     def impossible(self, card, way, name):
@@ -202,14 +207,8 @@ class Faults:
     def prepared(self, nic, way, name):
         """A card as a fault wants it, meanwhile; what the engine is told of it."""
         if way == DPDK:
-            # The engine takes it from the kernel.
-            pci = self.guest.run(f"basename $(readlink -f /sys/class/net/{nic}/device)").strip()
-            self.guest.run("echo 128 >/proc/sys/vm/nr_hugepages")
-            try:
+            with self.guest.given_away(nic) as pci:
                 yield pci
-            finally:
-                self.guest.run("echo 0 >/proc/sys/vm/nr_hugepages")
-                self.guest.wait_for(f"ip link set {nic} up || {{ dmesg | tail -n 4; false; }}", 60, nic)
         elif name == "channels":
             self.guest.run(f"ethtool -L {nic} combined 1")
             try:
@@ -223,8 +222,7 @@ class Faults:
         guest, (v4, _) = self.guest, addresses(site.number)["engine"]
         pids = []
         try:
-            taken = f"$(ls /sys/bus/pci/devices/{site.nic}/net /sys/bus/pci/devices/{site.nic}/virtio*/net 2>/dev/null | tail -n 1) --take-card"
-            line = f"shunt engine --nic {site.nic if site.has_driver() else taken} {WAYS[site.way][0]} --address {v4}/24"
+            line = f"shunt engine --nic {site.nic} {WAYS[site.way][0]} --address {v4}/24"
             pids.append(self.matrix.start("engine", line))
             self.matrix.wait_for_engine(pids[0])
             pids.append(self.matrix.start("redis", f"shunt run --policy engine-only -- {REDIS} {v4}"))
@@ -233,10 +231,6 @@ class Faults:
                 try:
                     transfer.stdout.readline()
                     self.bring(site, name)
-                    if self.is_over(site, name):
-                        transfer.kill()
-                        transfer.communicate()
-                        return
                     _, stderr = transfer.communicate(timeout=PATIENCE)
                 except subprocess.TimeoutExpired as error:
                     transfer.kill()
@@ -250,11 +244,6 @@ class Faults:
         finally:
             for pid in reversed(pids):
                 self.matrix.end(pid)
-
-    @staticmethod
-    def is_over(site, name):
-        """A card that a program had is the kernel's when it comes back."""
-        return name == "unplugged" and not site.has_driver()
 
     def bring(self, site, name):
         steps = FAULTS[name](site)
@@ -279,6 +268,8 @@ class Faults:
         else:
             if left:
                 raise Failure(f"still said afterwards: {left}")
+        if way == DPDK and name in HUNG:
+            self.guest.run("grep -q 'took frames and sent none' /tmp/engine")
         ticks = f"cut -d ' ' -f 14,15 /proc/{shlex.quote(pid.strip())}/stat"
         before, start = sum(map(int, self.guest.run(ticks).split())), time.monotonic()
         time.sleep(SECONDS)

@@ -255,12 +255,18 @@ class Guest:
         pci = self.run(f"cd -P /sys/class/net/{nic}/device; case $PWD in */virtio*) cd ..;; esac; basename $PWD").strip()
         device, drivers = f"/sys/bus/pci/devices/{pci}", "/sys/bus/pci/drivers"
         driver = self.run(f"basename $(readlink -f {device}/driver)").strip()
-        self.run(f"echo 128 >/proc/sys/vm/nr_hugepages; echo vfio-pci >{device}/driver_override; echo {pci} >{device}/driver/unbind; echo {pci} >/sys/bus/pci/drivers_probe; test -e {drivers}/vfio-pci/{pci}")
+        self.run("echo 128 >/proc/sys/vm/nr_hugepages")
+        self.give_to_program(pci)
         try:
             yield pci
         finally:
             self.run(f"echo 0 >/proc/sys/vm/nr_hugepages; echo >{device}/driver_override; echo {pci} >{drivers}/vfio-pci/unbind; echo {pci} >{drivers}/{driver}/bind")
-            self.wait_for(f"ip link set {nic} up", 30, nic)
+            self.wait_for(f"ip link set {nic} up || {{ dmesg | tail -n 4; false; }}", 60, nic)
+
+    def give_to_program(self, pci):
+        """Has vfio-pci take a card from the kernel's driver."""
+        device = f"/sys/bus/pci/devices/{pci}"
+        self.run(f"echo vfio-pci >{device}/driver_override; echo {pci} >{device}/driver/unbind; echo {pci} >/sys/bus/pci/drivers_probe; test -e /sys/bus/pci/drivers/vfio-pci/{pci}")
 
     def plug(self, number):
         """Puts a drawn card into its slot again."""

@@ -115,14 +115,15 @@ def modules(root, release):
 
 
 def libraries(program, packages):
-    environment = dict(os.environ, LD_LIBRARY_PATH=packages.dpdk_libraries())
+    environment = dict(os.environ, LD_LIBRARY_PATH=":".join(packages.libraries()))
     ran = subprocess.run(["ldd", program], capture_output=True, text=True, check=False, env=environment)
     return re.findall(r"(/\S+) \(0x", ran.stdout)
 
 
 def add_libraries(archive, program, packages):
     for library in libraries(program, packages):
-        archive.add(library.removeprefix(packages.dpdk).lstrip("/"), 0o100755, read(os.path.realpath(library)))
+        name = library.removeprefix(packages.dpdk).removeprefix(packages.root)
+        archive.add(name.lstrip("/"), 0o100755, read(os.path.realpath(library)))
 
 
 def add_dpdk(archive, packages):

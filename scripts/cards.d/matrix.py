@@ -1,11 +1,12 @@
 """Each card in each way: what the program in the guest and its peer on the host see."""
 
+import contextlib
 import json
 import os
 import shlex
 import sys
 
-from guest import VLAN, addresses
+from guest import ANSWER_SECONDS, VLAN, addresses
 from words import Failure, say
 
 # A way, how the engine is told of it, and what it then says that it uses.
@@ -43,6 +44,14 @@ OF_ONE_PAGE = ("native", "zero-copy")
 ONE_QUEUE = ("e1000e", VLAN)
 LOST_BY_ALL = "frames of 8,000 bytes do not reach the guest's kernel either"
 PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "probe.py")
+WIRE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "wire.py")
+# A group that a program in the guest joins.
+GROUP = "239.90.90.90"
+# The place whose frames are counted in a table.
+COMPARED = "engine"
+# Of frames that AF_XDP takes in the card's driver so many come as they are.
+UNMERGED = 0.95
+MTU, JUMBO_MTU = 1500, 9000
 
 
 class NoSuchWay(Failure):
@@ -52,6 +61,7 @@ class NoSuchWay(Failure):
 class Matrix:
     # Between these lines of a document its table goes.
     MARKS = ("<!-- table -->", "<!-- end of table -->")
+    WIRE_MARKS = ("<!-- wire -->", "<!-- end of wire -->")
 
     def __init__(self, guest, cards, ways, places):
         self.guest, self.cards, self.ways, self.places = guest, cards, ways, places
@@ -102,7 +112,8 @@ class Matrix:
             changed = self.guest.given_away(nic) if way == DPDK else self.guest.changed(number, nic, place)
             with changed as served:
                 try:
-                    result["probes"], result["counters"] = self.serve(number, served, way, place)
+                    with self.looked_at(result):
+                        result["probes"], result["counters"] = self.serve(number, served, way, place)
                 except Failure as failure:
                     if place == "jumbo" and not self.kernel_hears_long_frames(number):
                         raise NoSuchWay(LOST_BY_ALL) from failure
@@ -117,6 +128,33 @@ class Matrix:
             result["outcome"] = "failed"
         say(f"{card} {way} {place}: {result['outcome']} {result.get('said', '')}")
 
+    @contextlib.contextmanager
+    def looked_at(self, result):
+        """What passes a card's cable meanwhile; each frame of the guest's is to be right. Those of a VLAN pass no TAP as they are."""
+        card = result["card"]
+        if card == VLAN:
+            yield
+            return
+        with self.guest.beside(sys.executable, WIRE, card) as wire:
+            try:
+                if wire.stdout.readline().strip() != "listening":
+                    raise Failure(f"{WIRE}: {wire.stderr.read()}")
+                yield
+                wire.terminate()
+                said, error = wire.communicate(timeout=ANSWER_SECONDS)
+            finally:
+                wire.kill()
+        if wire.returncode != 0:
+            raise Failure(f"{WIRE}: {error}")
+        seen = result["wire"] = json.loads(said)
+        most = JUMBO_MTU if result["place"] == "jumbo" else MTU
+        if seen["wrong"] or seen["largest"] > most:
+            raise Failure(f"on the cable: {seen}")
+        on_cable, received = seen["frames"]["to the guest"] - seen["refused"], result["counters"]["rx_frames"]
+        # They are merged where they come by way of the kernel, in queues without a socket.
+        if result["way"] in OF_ONE_PAGE and result["place"] == COMPARED and received < on_cable * UNMERGED:
+            raise Failure(f"{on_cable} frames came on the cable, and {received} to the engine: not all by AF_XDP")
+
     def kernel_hears_long_frames(self, number):
         """Whether the guest's own kernel gets a long answer over the card as it is now."""
         host = addresses(number)["host"][0]
@@ -130,6 +168,7 @@ class Matrix:
         programs = (
             ("redis", f"{REDIS} {v4} {v6}", STREAMS),
             ("socat", f"socat -T 60 UDP4-LISTEN:9000,bind={v4} PIPE", DATAGRAMS),
+            ("group", f"socat -T 60 UDP4-RECVFROM:9001,ip-add-membership={GROUP}:{v4} PIPE", (("group", "IPv4"),)),
         )
         started, done, counters = [], [], {}
         errors = self.checksum_errors()
@@ -144,7 +183,8 @@ class Matrix:
                 started.append(self.start(name, f"{run} {line}"))
                 self.wait_to_serve(name, started[-1])
                 for probe, family in probes:
-                    self.probe(probe, v4 if family == "IPv4" else v6)
+                    more = (GROUP, addresses(number)["host"][0]) if probe == "group" else ()
+                    self.probe(probe, v4 if family == "IPv4" else v6, *more)
                     done.append(f"{probe} over {family}")
                 counters = self.judge(way, counters)
                 if place == "inline":
@@ -184,7 +224,7 @@ class Matrix:
         return self.guest.run(f"{line} >/tmp/{name} 2>&1 & echo $!")
 
     def said(self, name):
-        return self.guest.run(f"tail -n 3 /tmp/{name}", check=False)
+        return self.guest.run(f"tail -n 8 /tmp/{name}", check=False)
 
     def wait_for_engine(self, pid):
         try:
@@ -196,7 +236,7 @@ class Matrix:
 
     def wait_to_serve(self, name, pid):
         """Until the program has its sockets."""
-        port = {"redis": 6379, "socat": 9000}[name]
+        port = {"redis": 6379, "socat": 9000, "group": 9001}[name]
         self.guest.wait_for(f"shunt ss | grep -q ':{port} ' || {{ tail -n 2 /tmp/{name}; false; }}", 60, f"{name} (process {pid.strip()})")
 
     def probe(self, what, address, *more):
@@ -225,6 +265,16 @@ class Matrix:
         for card in self.cards:
             cells = [self.words(card, way) for way in self.ways]
             lines.append(f"| {card} | " + " | ".join(cells) + " |")
+        return "\n".join(lines)
+
+    def wire_table(self):
+        """What passed the cables of engines of one core."""
+        lines = ["| card, way | sums of the guest's frames: by the program, by the card; cut by the card | to the guest: frames on the cable, frames that the engine got |", "|---|---|---|"]
+        for result in self.results:
+            if result["place"] == COMPARED and result["outcome"] == "ok" and "wire" in result:
+                frames = result["wire"]["frames"]
+                sent = f"{frames['complete']}, {frames['summed by the card']}; {frames['cut by the card']}"
+                lines.append(f"| {result['card']}, {result['way']} | {sent} | {frames['to the guest']}, {result['counters']['rx_frames']} |")
         return "\n".join(lines)
 
     def words(self, card, way):

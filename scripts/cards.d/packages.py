@@ -1,4 +1,4 @@
-"""What the guest is made of: QEMU, a kernel with its modules, busybox, ethtool; Debian's own packages, unpacked below a folder of ours."""
+"""What the guest is made of: QEMU, a kernel with its modules, busybox, ethtool, programs; Debian's own packages, unpacked below a folder of ours."""
 
 import os
 import re
@@ -12,6 +12,8 @@ MIRROR = "http://deb.debian.org/debian"
 SUITES = ("bookworm", "bookworm-backports", "trixie-backports")
 # What the guest has beside QEMU and the kernel.
 NAMES = ("busybox-static", "ethtool", "libmnl0")
+# Programs that run in it beside Shunt: this machine's, or else Debian's.
+PROGRAMS = {"redis-server": "redis-server", "socat": "socat"}
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
@@ -31,8 +33,9 @@ class Packages:
     def fetch(self):
         """Downloads and unpacks, the first time. The system's own packages stay as they are."""
         done = os.path.join(self.folder, "unpacked")
-        wanted = " ".join((*SUITES, *NAMES))
-        if os.path.exists(done) and read(done) == wanted:
+        lacking = [package for name, package in PROGRAMS.items() if not shutil.which(name)]
+        wanted = " ".join((*SUITES, *NAMES, *lacking))
+        if os.path.exists(done) and set(wanted.split()) <= set(read(done).split()):
             return
         shutil.rmtree(self.root, ignore_errors=True)
         for part in ("lists/partial", "cache/archives/partial", "etc"):
@@ -48,6 +51,8 @@ class Packages:
         say("fetching QEMU and a kernel (140 MB, once)")
         self.run("update")
         self.run("install", "--yes", "--no-install-recommends", "--download-only", "--target-release", "bookworm-backports", "qemu-system-x86")
+        if lacking:
+            self.run("install", "--yes", "--no-install-recommends", "--download-only", "--target-release", "bookworm", *lacking)
         self.download(*NAMES, *self.kernel_packages())
         self.unpack(self.root)
         with open(done, "w", encoding="ascii") as file:
@@ -60,6 +65,14 @@ class Packages:
         say("fetching DPDK (60 MB, once)")
         self.run("install", "--yes", "--no-install-recommends", "--download-only", "--target-release", "bookworm", "libdpdk-dev")
         self.unpack(self.dpdk)
+
+    def programs(self):
+        """Where those that run in the guest are."""
+        return [shutil.which(name) or os.path.join(self.root, "usr/bin", name) for name in PROGRAMS]
+
+    def libraries(self):
+        """Where the system's loader does not look: of programs that are not installed here, and DPDK's."""
+        return [self.dpdk_libraries(), *(os.path.join(self.root, part, "x86_64-linux-gnu") for part in ("usr/lib", "lib"))]
 
     def dpdk_libraries(self):
         return os.path.join(self.dpdk, "usr/lib/x86_64-linux-gnu")
@@ -118,9 +131,8 @@ class Packages:
 
     def qemu(self):
         """The command line's beginning, and the libraries that it needs."""
-        libraries = [os.path.join(self.root, part, "x86_64-linux-gnu") for part in ("usr/lib", "lib")]
         shares = [os.path.join(self.root, "usr/share", part) for part in ("qemu", "seabios")]
         command = [os.path.join(self.root, "usr/bin/qemu-system-x86_64")]
         for share in shares:
             command += ["-L", share]
-        return command, {"LD_LIBRARY_PATH": ":".join(libraries)}
+        return command, {"LD_LIBRARY_PATH": ":".join(self.libraries()[1:])}

@@ -177,7 +177,17 @@ def datagrams(address):
             assert peer.recv(65536) == content, f"another datagram of {length} bytes"
 
 
-PROBES = {"echo": echo, "many": many, "answer": answer, "up": up, "down": down, "slowly": slowly, "slowly_back": slowly_back, "datagrams": datagrams, "rounds": rounds, "sink": sink, "source": source}
+def group(address, joined, own):
+    """A datagram to a group that a program has joined; the answer comes from the program's own address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.settimeout(SECONDS)
+        peer.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(own))
+        content = os.urandom(1_000)
+        peer.sendto(content, (joined, 9001))
+        assert peer.recvfrom(65536) == (content, (address, 9001)), "another datagram, or from elsewhere"
+
+
+PROBES = {"echo": echo, "many": many, "answer": answer, "up": up, "down": down, "slowly": slowly, "slowly_back": slowly_back, "datagrams": datagrams, "group": group, "rounds": rounds, "sink": sink, "source": source}
 
 if __name__ == "__main__":
     try:

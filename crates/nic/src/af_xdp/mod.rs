@@ -18,6 +18,7 @@ mod program;
 mod queue;
 mod ring;
 mod rx;
+mod spread;
 mod stall;
 mod stamps;
 mod sys;
@@ -38,6 +39,7 @@ pub use error::OpenError;
 use error::failed;
 use program::Whose;
 use queue::{Queue, Wanted, broken};
+use spread::Narrowed;
 use stall::Stall;
 
 /// Queues of an interface that are served at most.
@@ -47,6 +49,8 @@ const QUEUES_MAX: u32 = 64;
 pub struct AfXdp {
     // Detached first, so that frames go to the packet sockets and not to rings that end.
     link: Option<Link>,
+    /// Given back after that.
+    narrowed: Option<Narrowed>,
     queues: Vec<Queue>,
     packet: AfPacket,
     /// Becomes readable when the packet socket does or, since somebody was about to sleep, a queue: waking a
@@ -166,6 +170,9 @@ impl AfXdp {
         opened[0].link = Some(attached.moved(config.relocate_fd));
         // With a program virtio_net has more, to send from. Sockets on those bring the kernel down (Linux 7.3, zero-copy).
         let queue_count = ethtool::receive_queues(&config.interface).unwrap_or(count);
+        if queue_count > link.rx_queues && link.rx_queues == count {
+            opened[0].narrowed = Narrowed::to(&config.interface, count);
+        }
         for core in &mut opened {
             core.queue_count = queue_count;
         }
@@ -201,6 +208,7 @@ impl AfXdp {
         };
         Ok(Self {
             link: None,
+            narrowed: None,
             queues: Vec::new(),
             packet,
             ready,

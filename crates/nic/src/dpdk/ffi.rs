@@ -62,11 +62,15 @@ pub(super) struct RawSetup {
     pub rx_pool: *mut Opaque,
 }
 
-/// Frames that a port lost.
+/// What a port counts.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Losses {
-    pub received: u64,
+pub struct Counts {
+    /// Frames lost on their way in.
+    pub lost_receiving: u64,
+    /// Frames lost on their way out.
+    pub lost_sending: u64,
+    /// Frames that left.
     pub sent: u64,
 }
 
@@ -115,11 +119,10 @@ unsafe extern "C" {
     pub(super) fn shunt_close(port: u16);
     pub(super) fn shunt_listen_for_recall(port: u16) -> c_int;
     pub(super) fn shunt_is_recalled(port: u16) -> c_int;
-    #[cfg(test)]
     pub(super) fn shunt_recall(port: u16);
     pub(super) fn shunt_groups(port: u16, groups: *mut [u8; 6], count: u32) -> c_int;
     pub(super) fn shunt_is_linked(port: u16) -> c_int;
-    pub(super) fn shunt_losses(port: u16, losses: *mut Losses);
+    pub(super) fn shunt_counts(port: u16, counts: *mut Counts);
     pub(super) fn shunt_watch(port: u16, queue: u16, epoll: c_int) -> c_int;
     pub(super) fn shunt_arm(port: u16, queue: u16);
     pub(super) fn shunt_disarm(port: u16, queue: u16, epoll: c_int);
@@ -171,7 +174,7 @@ mod tests {
         let ours = [
             size_of::<About>(),
             size_of::<RawSetup>(),
-            size_of::<Losses>(),
+            size_of::<Counts>(),
             size_of::<RawFrame>(),
             size_of::<Offload>(),
         ];

@@ -291,7 +291,7 @@ shunt_is_recalled(uint16_t port)
 	return __atomic_load_n(&is_recalled[port], __ATOMIC_RELAXED);
 }
 
-/* For tests: what the kernel's request does. */
+/* What the kernel's request does, where the device is to be let go for another reason. */
 void
 shunt_recall(uint16_t port)
 {
@@ -337,20 +337,22 @@ shunt_is_linked(uint16_t port)
 	return rte_eth_link_get_nowait(port, &link) != 0 || link.link_status == RTE_ETH_LINK_UP;
 }
 
-struct losses {
-	uint64_t received;
+struct counts {
+	uint64_t lost_receiving;
+	uint64_t lost_sending;
 	uint64_t sent;
 };
 
 void
-shunt_losses(uint16_t port, struct losses *losses)
+shunt_counts(uint16_t port, struct counts *counts)
 {
 	struct rte_eth_stats stats;
 
-	memset(losses, 0, sizeof(*losses));
+	memset(counts, 0, sizeof(*counts));
 	if (rte_eth_stats_get(port, &stats) == 0) {
-		losses->received = stats.imissed + stats.ierrors + stats.rx_nombuf;
-		losses->sent = stats.oerrors;
+		counts->lost_receiving = stats.imissed + stats.ierrors + stats.rx_nombuf;
+		counts->lost_sending = stats.oerrors;
+		counts->sent = stats.opackets;
 	}
 }
 
@@ -566,7 +568,7 @@ shunt_sizes(uint32_t sizes[5])
 {
 	sizes[0] = sizeof(struct about);
 	sizes[1] = sizeof(struct setup);
-	sizes[2] = sizeof(struct losses);
+	sizes[2] = sizeof(struct counts);
 	sizes[3] = sizeof(struct frame);
 	sizes[4] = sizeof(struct offload);
 }

@@ -9,8 +9,10 @@
 mod config;
 mod error;
 mod ffi;
+mod hang;
 mod port;
 mod rx;
+mod slot;
 mod sys;
 #[cfg(test)]
 mod tests;
@@ -19,6 +21,7 @@ mod tx;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustix::event::epoll;
@@ -27,7 +30,9 @@ use crate::driver::{Caps, Counters, Driver, MAX_FRAME_BYTES, Presence, RxFrame, 
 pub use config::{Config, Spread};
 pub use error::OpenError;
 use ffi::able;
+use hang::Hang;
 use port::{Attached, Inbox, PENDING};
+use slot::Slot;
 use sys::{Mbuf, Registered};
 
 /// Frames that are asked for at once.
@@ -65,9 +70,19 @@ pub struct Dpdk {
     whole: Vec<u8>,
     name: String,
     driver: &'static str,
+    hang: Hang,
+    /// It was let go because it sent nothing.
+    has_hung: bool,
+    slot: Arc<Slot>,
     // Last: all mbufs must be back before its pools go.
     /// `None`: the device is gone.
     attached: Option<Arc<Attached>>,
+}
+
+impl Drop for Dpdk {
+    fn drop(&mut self) {
+        self.let_go();
+    }
 }
 
 impl Dpdk {
@@ -76,8 +91,8 @@ impl Dpdk {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(config: &Config) -> Result<Self, OpenError> {
-        let (attached, caps) = Attached::open(config, 1)?;
-        Self::of_queue(Arc::new(attached), &caps, 0, None)
+        let (slot, attached) = Slot::open(config, 1)?;
+        Self::of_queue(&slot, attached, 0, None)
     }
 
     /// Opens a device with a queue for each core; `core_of_frame` says whose a frame is.
@@ -89,17 +104,16 @@ impl Dpdk {
         cores: u16,
         core_of_frame: &CoreOfFrame,
     ) -> Result<Vec<Self>, OpenError> {
-        let (attached, caps) = Attached::open(config, cores)?;
-        let attached = Arc::new(attached);
+        let (slot, attached) = Slot::open(config, cores)?;
         let core_of_frame = (cores > 1).then_some(core_of_frame);
         let open =
-            |queue| Self::of_queue(Arc::clone(&attached), &caps, queue, core_of_frame.cloned());
+            |queue| Self::of_queue(&slot, Arc::clone(&attached), queue, core_of_frame.cloned());
         (0..cores).map(open).collect()
     }
 
     fn of_queue(
+        slot: &Arc<Slot>,
         attached: Arc<Attached>,
-        caps: &Caps,
         queue: u16,
         core_of_frame: Option<CoreOfFrame>,
     ) -> Result<Self, OpenError> {
@@ -119,11 +133,14 @@ impl Dpdk {
             slept: false,
             queue,
             core_of_frame,
-            caps: caps.clone(),
+            caps: attached.caps.clone(),
             counters: Counters::default(),
             whole: vec![0; MAX_FRAME_BYTES],
             name: attached.name.clone(),
             driver: attached.driver,
+            hang: Hang::default(),
+            has_hung: false,
+            slot: Arc::clone(slot),
             attached: Some(attached),
         })
     }
@@ -143,10 +160,49 @@ impl Dpdk {
     fn let_go(&mut self) {
         self.counters = self.counters();
         self.received.clear();
+        self.arrived.clear();
         self.pending.clear();
         self.prepared = 0;
+        self.stuck_since = None;
         self.ready = None;
-        self.attached = None;
+        self.slept = false;
+        self.hang = Hang::default();
+        if let Some(attached) = self.attached.take() {
+            self.slot.put_back(attached);
+        }
+    }
+
+    /// Takes the device into use again, where it is there and every queue had let it go.
+    fn take_back(&mut self) -> Option<u32> {
+        let attached = self.slot.take_again(self.queue)?;
+        self.ready = ready(&attached, self.queue).ok()?;
+        self.device_cuts = attached.setup.able & able::TX_TSO != 0;
+        self.caps = attached.caps.clone();
+        self.has_hung = false;
+        let number = u32::from(attached.port.number());
+        self.attached = Some(attached);
+        Some(number)
+    }
+
+    /// Whether the device takes frames and none of them leaves. The first queue judges for all.
+    fn sends_nothing(&mut self) -> bool {
+        let Some(attached) = &self.attached else {
+            return false;
+        };
+        attached.taken[usize::from(self.queue)].store(self.counters.tx_frames, Ordering::Relaxed);
+        // A virtual device would lose what belongs to it: an interface of the kernel's, with addresses.
+        if self.queue > 0 || self.slot.driver().is_none() {
+            return false;
+        }
+        if !attached.port.is_linked() {
+            self.hang = Hang::default();
+            return false;
+        }
+        let taken = attached.taken.iter();
+        let taken = taken.map(|taken| taken.load(Ordering::Relaxed)).sum();
+        let counts = attached.port.counts();
+        let left = counts.sent + counts.lost_sending;
+        self.hang.look(Instant::now(), taken, left)
     }
 
     /// Ends a sleep that [`Driver::prepare_wait`] announced.
@@ -233,19 +289,17 @@ impl Driver for Dpdk {
     }
 
     fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
-        match &self.attached {
-            Some(attached) => attached.listen_to(group, listen),
-            None => Ok(()),
-        }
+        let port = self.attached.as_ref().map(|attached| &attached.port);
+        self.slot.listen_to(group, listen, port)
     }
 
     /// What the device lost counts at its first queue.
     fn counters(&self) -> Counters {
         let mut counters = self.counters;
         if let Some(attached) = self.attached.as_ref().filter(|_| self.queue == 0) {
-            let losses = attached.port.losses();
-            counters.rx_dropped += losses.received;
-            counters.tx_dropped += losses.sent;
+            let counts = attached.port.counts();
+            counters.rx_dropped += counts.lost_receiving;
+            counters.tx_dropped += counts.lost_sending;
         }
         counters
     }
@@ -254,26 +308,42 @@ impl Driver for Dpdk {
         Some(self.driver)
     }
 
-    /// A device that the kernel wants back is let go: it waits for that, with whoever draws the card. One that comes back is
-    /// the kernel's.
+    /// A device that the kernel wants back is let go: it waits for that, with whoever draws the card. So is one that sends
+    /// nothing. It is taken again once it is there with the driver that it had.
     fn attend(&mut self) -> Presence {
+        if self.sends_nothing() {
+            self.has_hung = true;
+            if let Some(attached) = &self.attached {
+                attached.port.recall();
+            }
+        }
         let recalled = |attached: &Arc<Attached>| attached.port.is_recalled();
-        if self.attached.as_ref().is_some_and(recalled) {
-            self.let_go();
+        match &self.attached {
+            Some(attached) if recalled(attached) => self.let_go(),
+            Some(_) => return Presence::Up,
+            None => {
+                if let Some(index) = self.take_back() {
+                    return Presence::Back { index };
+                }
+            }
         }
-        match self.attached {
-            Some(_) => Presence::Up,
-            None => Presence::Gone,
-        }
+        Presence::Gone
     }
 
     fn complaints(&self) -> Vec<String> {
         let name = &self.name;
         let complaint = match &self.attached {
             _ if self.queue > 0 => return Vec::new(),
-            None => format!(
-                "{name:?} is gone: it was drawn, or the kernel took it back; connections end when their time is over; restart the engine once it is there again"
-            ),
+            None => match self.slot.refusal() {
+                Some(why) => format!("{name:?} is there again and cannot be opened: {why}"),
+                None if self.has_hung => {
+                    format!("{name:?} took frames and sent none: it is set up anew")
+                }
+                None => format!(
+                    "{name:?} is gone: it was drawn, or the kernel took it back; connections wait for it until their time is over; it is taken into use again as soon as {} has it",
+                    self.slot.driver().unwrap_or("DPDK")
+                ),
+            },
             Some(attached) if attached.port.is_linked() => return Vec::new(),
             Some(_) => format!(
                 "the link of {name:?} is down: nothing is sent or received; look at its cable and the other end"

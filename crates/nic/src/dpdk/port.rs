@@ -4,7 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ::wire::ethernet;
@@ -44,26 +44,9 @@ pub(super) struct Attached {
     pub cut_frame_max: usize,
     pub name: String,
     pub driver: &'static str,
-    groups: Mutex<Groups>,
-}
-
-/// Groups that some queue listens to, with how often; the stack bounds them.
-#[derive(Debug, Default)]
-struct Groups(Vec<([u8; 6], u32)>);
-
-impl Groups {
-    /// One more listens to `group`, or one less; returns all that are listened to.
-    fn change(&mut self, group: [u8; 6], listen: bool) -> Vec<[u8; 6]> {
-        let at = self.0.iter().position(|(known, _)| *known == group);
-        match (at, listen) {
-            (Some(at), true) => self.0[at].1 += 1,
-            (Some(at), false) => self.0[at].1 -= 1,
-            (None, true) => self.0.push((group, 1)),
-            (None, false) => {}
-        }
-        self.0.retain(|(_, count)| *count > 0);
-        self.0.iter().map(|(group, _)| *group).collect()
-    }
+    pub caps: Caps,
+    /// How many frames each queue has taken, as it said when it was looked at the last time.
+    pub taken: Vec<AtomicU64>,
 }
 
 /// Where other cores leave what belongs to one.
@@ -114,6 +97,10 @@ impl Inbox {
     }
 }
 
+/// How many devices this process has opened. Memory of a device is named by it: the number of a port is another's as soon as the
+/// port is closed, which comes before its memory is given back.
+static OPENED: AtomicU32 = AtomicU32::new(0);
+
 /// The options of DPDK, once it runs in this process.
 static RUNNING: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
@@ -133,7 +120,7 @@ fn start(config: &Config, device: &Device, queues: u16) -> Result<(), OpenError>
     Ok(())
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -154,7 +141,7 @@ fn processors() -> Vec<usize> {
 
 impl Attached {
     /// Opens the device for `queues` cores.
-    pub fn open(config: &Config, queues: u16) -> Result<(Self, Caps), OpenError> {
+    pub fn open(config: &Config, queues: u16) -> Result<Self, OpenError> {
         let device = Device::parse(&config.device)?;
         start(config, &device, queues)?;
         let mut port = Port::probe(&device.arguments, &device.name)
@@ -175,8 +162,9 @@ impl Attached {
                 sending: about.tx_queues,
             });
         }
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
         let wanted = wanted(&about, queues);
-        let setup = begin(&mut port, &wanted, &about, failed)?;
+        let setup = begin(&mut port, &wanted, &about, number, failed)?;
         if let Some(spread) = &config.spread {
             // Where it does not, what is another core's is handed over.
             let _ = port.spread(spread);
@@ -184,7 +172,7 @@ impl Attached {
         let mut inboxes = Vec::new();
         if queues > 1 {
             for queue in 0..queues {
-                let name = format!("shunt_{}_{queue}", port.number());
+                let name = format!("shunt_{number}_{queue}");
                 let inbox = Inbox::new(&name, about.numa_node);
                 inboxes.push(inbox.map_err(failed("making a ring for another core's frames"))?);
             }
@@ -196,7 +184,7 @@ impl Attached {
         port.listen_for_recall()
             .map_err(failed("listening for the device's end"))?;
         let caps = caps(&about, &setup).map_err(failed("getrandom"))?;
-        let attached = Self {
+        Ok(Self {
             inboxes,
             port,
             watches,
@@ -205,16 +193,9 @@ impl Attached {
             name: device.arguments,
             // As long as the process, like DPDK's own memory of the device.
             driver: Box::leak(driver_name(&about).into_boxed_str()),
-            groups: Mutex::default(),
-        };
-        Ok((attached, caps))
-    }
-
-    /// Lets in what is sent to `group`, until as many calls have taken that back.
-    pub fn listen_to(&self, group: [u8; 6], listen: bool) -> io::Result<()> {
-        let mut groups = lock(&self.groups);
-        let mut list = groups.change(group, listen);
-        self.port.listen_to(&mut list)
+            caps,
+            taken: (0..queues).map(|_| AtomicU64::new(0)).collect(),
+        })
     }
 }
 
@@ -223,6 +204,7 @@ fn begin<F: FnOnce(io::Error) -> OpenError>(
     port: &mut Port,
     wanted: &Setup,
     about: &About,
+    number: u32,
     failed: impl Fn(&'static str) -> F,
 ) -> Result<Setup, OpenError> {
     let with = Setup {
@@ -236,7 +218,7 @@ fn begin<F: FnOnce(io::Error) -> OpenError>(
             (plan.map_err(failed("configuring"))?, false)
         }
     };
-    port.keep(pools(port, &plan, about.numa_node)?);
+    port.keep(pools(number, &plan, about.numa_node)?);
     match port.start(&plan) {
         Ok(()) => return Ok(plan),
         Err(source) if !is_with => return Err(failed("starting")(source)),
@@ -305,7 +287,7 @@ fn rooms(setup: &Setup) -> [u16; 2] {
     [receive, send]
 }
 
-fn pools(port: &Port, setup: &Setup, node: i16) -> Result<Pools, OpenError> {
+fn pools(number: u32, setup: &Setup, node: i16) -> Result<Pools, OpenError> {
     let queues = u32::from(setup.queues);
     let pending = u32::try_from(PENDING).unwrap_or(u32::MAX);
     let inbox = if queues > 1 { INBOX } else { 0 };
@@ -315,7 +297,7 @@ fn pools(port: &Port, setup: &Setup, node: i16) -> Result<Pools, OpenError> {
     ];
     let make = |kind: &str, held: u32, room: u16| {
         let count = queues * held + (queues + 1) * CACHED;
-        let name = format!("shunt_{kind}_{}", port.number());
+        let name = format!("shunt_{kind}_{number}");
         Pool::new(&name, count, room, node).map_err(|reason| OpenError::Memory {
             count,
             bytes: u32::from(room),
@@ -397,19 +379,6 @@ mod tests {
         assert_eq!(of(no_parts, 1500, 40, 1), without_tso, "one part alone");
         let no_sums = able::TX_TSO | able::TX_SEGMENTS;
         assert_eq!(of(no_sums, 1500, 40, 1), 0, "each frame needs a sum");
-    }
-
-    #[test]
-    fn a_group_is_let_in_until_nobody_listens_to_it() {
-        let [one, other] = [[1; 6], [3; 6]];
-        let mut groups = Groups::default();
-        assert_eq!(groups.change(one, true), [one]);
-        assert_eq!(groups.change(one, true), [one]);
-        assert_eq!(groups.change(other, true), [one, other]);
-        assert_eq!(groups.change(one, false), [one, other]);
-        assert_eq!(groups.change(one, false), [other]);
-        assert_eq!(groups.change(one, false), [other]);
-        assert_eq!(groups.change(other, false), [[0; 6]; 0]);
     }
 
     #[test]

@@ -181,7 +181,6 @@ impl Port {
     }
 
     /// Does what the kernel's request for the device does.
-    #[cfg(test)]
     pub fn recall(&self) {
         // SAFETY: a number.
         unsafe { shunt_recall(self.number) };
@@ -193,11 +192,12 @@ impl Port {
         unsafe { shunt_is_linked(self.number) != 0 }
     }
 
-    pub fn losses(&self) -> Losses {
-        let mut losses = Losses::default();
+    /// What it has counted. Of one thread at a time: some drivers add up what they read from the device.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
         // SAFETY: filled by the call.
-        unsafe { shunt_losses(self.number, &raw mut losses) };
-        losses
+        unsafe { shunt_counts(self.number, &raw mut counts) };
+        counts
     }
 
     /// Has `epoll` become readable when `queue` has frames.

@@ -53,27 +53,51 @@ const TCP_SUM: PartialChecksum = PartialChecksum {
 
 /// The kernel asks for a card that is drawn, and waits until all of its queues have let it go.
 #[test]
-fn a_device_that_is_asked_back_is_let_go_and_named() {
+fn a_device_that_is_asked_back_is_let_go_and_named_and_taken_again() {
     let whose: CoreOfFrame = Arc::new(|_| 0);
     let mut cores = Dpdk::open_queues(&config("net_ring7"), 2, &whose).unwrap();
     let frame = vec![0xff; 60];
+    let group = [0x33, 0x33, 0, 0, 0, 1];
     for core in &mut cores {
         assert_eq!(core.tx_burst(&[TxFrame::plain(&frame)]).unwrap(), 1);
         assert_eq!(core.attend(), Presence::Up);
     }
     cores[0].attached.as_ref().unwrap().port.recall();
+    assert_eq!(cores[0].attend(), Presence::Gone);
+    assert_eq!(cores[0].attend(), Presence::Gone, "another queue has it");
+    assert_eq!(cores[1].attend(), Presence::Gone);
     for core in &mut cores {
-        assert_eq!(core.attend(), Presence::Gone);
-        assert_eq!(core.attend(), Presence::Gone);
         assert_eq!(received(core), Vec::<Vec<u8>>::new());
         assert_eq!(core.tx_burst(&[TxFrame::plain(&frame)]).unwrap(), 1);
         assert!(core.prepare_wait().unwrap(), "nothing is to be done");
         assert!(core.wait_fd().is_none() && core.wait_deadline_us().is_none());
+        core.listen_to(group, true).unwrap();
         let counters = core.counters();
         assert_eq!((counters.tx_frames, counters.tx_dropped), (1, 1));
     }
     let said = cores[0].complaints();
     assert!(said[0].contains("\"net_ring7\" is gone"), "{said:?}");
+    for core in &mut cores {
+        assert!(matches!(core.attend(), Presence::Back { .. }));
+        assert_eq!(core.attend(), Presence::Up);
+        assert_eq!(core.complaints(), Vec::<String>::new());
+        assert_eq!(core.tx_burst(&[TxFrame::plain(&frame)]).unwrap(), 1);
+        core.flush_tx().unwrap();
+        let counters = core.counters();
+        assert_eq!((counters.tx_frames, counters.tx_dropped), (2, 1));
+    }
+    let [first, second] = &mut cores[..] else {
+        panic!("two cores");
+    };
+    let mut back = received(first);
+    assert_eq!(
+        received(second),
+        Vec::<Vec<u8>>::new(),
+        "all is the first's"
+    );
+    back.extend(received(first));
+    assert_eq!(back, [frame.clone(), frame]);
+    drop(cores);
     // Its name is free again.
     drop(Dpdk::open(&config("net_ring7")).unwrap());
 }
