@@ -107,12 +107,14 @@ pub fn of_the_stacks(
     for stack in Stack::ALL {
         let found = stacks::measure(testbed, stack, batches, say);
         let fitted = found.and_then(|found| Ok((stacks::fitted(stack, &found)?, found)));
+        if fitted.is_err() {
+            testbed.check_interrupt()?;
+        }
         let fitted = fitted.with_context(|| trial_of(stack, load()));
         let (fitted, found) = match fitted {
             // Not every kernel and interface has AF_XDP, and an inline server that others kept from its processor tells nothing: the
             // stack's values then keep their labels.
             Err(error) if stack != Stack::Kernel => {
-                testbed.check_interrupt()?;
                 note!("{stack} is not measured: {error:#}");
                 continue;
             }

@@ -37,7 +37,10 @@ const HASHING: &str =
 const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 
 /// What Shunt says where a kernel has nothing to say: the next program uses what one that has ended left behind.
-const INLINE_NOTICE: &str = "shunt: an engine that an ended program left behind";
+const INLINE_NOTICES: [&str; 2] = [
+    "shunt: an engine that an ended program left behind",
+    "--engine-mode inline: engine @shunt/run/",
+];
 
 /// An end of a row's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -364,7 +367,10 @@ impl<'w> Stage<'w> {
         };
         let complaints = done.stderr.split_inclusive('\n');
         let complaints: String = complaints
-            .filter(|line| self.world.way != Mode::Inline || !line.starts_with(INLINE_NOTICE))
+            .filter(|line| {
+                self.world.way != Mode::Inline
+                    || !INLINE_NOTICES.iter().any(|notice| line.starts_with(notice))
+            })
             .collect();
         Told {
             status: done.status.to_string(),
