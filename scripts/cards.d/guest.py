@@ -129,8 +129,10 @@ class Guest:
             command += ["-netdev", self.cable(number)]
             command += ["-device", json.dumps(self.device(number))]
         with open(os.path.join(self.folder, "qemu"), "wb") as log:
+            # Ctrl-C is for this script alone, which ends what runs in the guest first.
             self.qemu = subprocess.Popen(
-                ["ip", "netns", "exec", self.namespace, *command], env=dict(os.environ, **environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                ["ip", "netns", "exec", self.namespace, *command],
+                env=dict(os.environ, **environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )
         self.clock = Clock(self.qemu.pid)
         deadline = self.clock.now() + BOOT_SECONDS
@@ -194,6 +196,12 @@ class Guest:
             if select.select([self.channel], [], [], LOOK_SECONDS)[0]:
                 self.pending += self.receive()
 
+    def send(self, said):
+        try:
+            self.channel.sendall(said)
+        except OSError as error:
+            raise Failure(f"the guest has ended: {self.said()}") from error
+
     def receive(self):
         try:
             received = self.channel.recv(65536)
@@ -209,7 +217,7 @@ class Guest:
         number, line = str(self.asked), line.strip()
         said = f"\n{number} {len(number) + len(line.encode())} {line}\n".encode()
         while True:
-            self.channel.sendall(said)
+            self.send(said)
             again = min(deadline, self.clock.now() + HEARD_SECONDS)
             if self.read_until(lambda text: text == f"@heard {number}", again, again < deadline):
                 return self.read_until(lambda text: text.startswith("@end "), deadline)
