@@ -69,6 +69,14 @@ pub fn once_at_the_edge<T: Failure>(call: impl FnOnce() -> Switched<T>) -> Optio
     at_the_edge(|| call.take().map_or(Ok(None), |call| call()))
 }
 
+/// Runs code of the switch after a call of libc's, whose result and errno stay as they are.
+pub fn beside(follow: impl FnOnce()) {
+    once_at_the_edge(|| {
+        follow();
+        Ok(None::<()>)
+    });
+}
+
 /// How a call ended.
 enum Ended<T> {
     Done(Option<T>),

@@ -41,6 +41,8 @@ pub(super) struct Identities {
     known: IdMap<u64, Vec<(u64, SocketId)>>,
     /// Sockets whose backing has not been looked at, the newest last.
     pub(super) unread: Vec<SocketId>,
+    /// No duplicate was kept since all were spared that can be: who is at its limit asks again and again.
+    are_spared: bool,
     /// By inode alone, after a restart: orphans, whose backing sockets nobody can look at.
     orphans: IdMap<u64, SocketId>,
 }
@@ -49,6 +51,7 @@ impl Sockets {
     /// The engine's duplicate of a socket's backing socket.
     pub fn set_backing(&mut self, row: u32, backing: ProgramFd) {
         self.keep_backing(row, Some(backing));
+        self.identities.are_spared = false;
         let Some(id) = self.id(row) else { return };
         if self.identities.unread.len() >= 2 * self.count() {
             let mut unread = core::mem::take(&mut self.identities.unread);
@@ -86,6 +89,9 @@ impl Sockets {
     /// stand from now on. Whether there were any.
     pub(crate) fn spare_backings(&mut self) -> bool {
         let mut any = false;
+        if core::mem::replace(&mut self.identities.are_spared, true) {
+            return any;
+        }
         for row in 0..self.used() {
             let backing = self.companion(row).backing.as_ref();
             if let Some(backing) = backing {

@@ -31,7 +31,7 @@ pub(crate) use messages::{receive_message, receive_messages, send_message, send_
 
 use crate::abi::symbol::{Symbol, real};
 use crate::fd_table::descriptors::{forget, is_kept_open, is_private, is_tracked};
-use crate::outcome::{Failure, at_a_cancellation_point, at_the_edge, once_at_the_edge};
+use crate::outcome::{Failure, at_a_cancellation_point, at_the_edge, beside, once_at_the_edge};
 use crate::sys;
 use crate::wait::sleep::Deadline;
 use crate::{
@@ -168,14 +168,6 @@ switched! { at_a_cancellation_point:
         };
 }
 
-/// Runs code of the switch after a call of libc's, whose result and errno stay as they are.
-pub(crate) fn beside(follow: impl FnOnce()) {
-    once_at_the_edge(|| {
-        follow();
-        Ok(None::<()>)
-    });
-}
-
 /// As libc's socket; a TCP or UDP socket is followed from here on.
 ///
 /// # Safety
@@ -196,12 +188,8 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, mut protocol:
         protocol = switch::kind::backing_protocol(protocol);
     }
     let mut fd = real!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
-    if fd < 0 && follow && sys::errno() == libc::EMFILE {
-        let mut spared = false;
-        beside(|| spared = client::inline_engine::spare_descriptors());
-        if spared {
-            fd = real!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
-        }
+    if fd < 0 && follow && create::has_spared() {
+        fd = real!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
     }
     if fd >= 0 && !follow && create::is_refused(domain) {
         // SAFETY: the number is new, and nobody knows it yet.

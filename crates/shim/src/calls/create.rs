@@ -12,9 +12,11 @@ use crate::abi::entries::refused;
 use crate::comeback;
 use crate::fd_table::descriptors;
 use crate::fd_table::file::{File, Kind};
+use crate::outcome::beside;
 use crate::policy::policy;
 use crate::report;
 use crate::socket::Socket;
+use crate::sys;
 use crate::wait::lost_engines;
 use client::address::Family;
 use switch::attached;
@@ -114,6 +116,16 @@ fn engines() -> Result<(Engines, Option<String>), String> {
 /// Whether a socket that the kernel has made, and that is not followed, must not be: raw ones, other protocols.
 pub fn is_refused(domain: i32) -> bool {
     switch::kind::is_internet(domain) && policy().is_engine_only()
+}
+
+/// The kernel has refused a socket: whether an engine inside has given numbers back, so that it is worth another try.
+pub fn has_spared() -> bool {
+    let is_full = sys::errno() == libc::EMFILE;
+    let mut spared = false;
+    if is_full {
+        beside(|| spared = client::inline_engine::spare_descriptors());
+    }
+    spared
 }
 
 /// The kernel has made the backing socket: follow it.

@@ -22,6 +22,21 @@ fn adopt(wired: &mut Wired, program: &Program, fd: &OwnedFd) -> Result<Adopted, 
     }
 }
 
+/// Connects to the listener from the port that the kernel holds for the program; which one.
+fn connect_from_its_port(scene: &mut Scene) -> u16 {
+    let port = scene.active.port();
+    let local = Some(SocketAddr::from(([0; 4], port)));
+    let near = scene.active.open(&mut scene.wired).unwrap();
+    let remote = scene.listener.1;
+    let connect = Op::Connect { remote, local };
+    scene
+        .active
+        .try_call(&mut scene.wired, near.id, connect)
+        .unwrap();
+    scene.wired.run_until_idle();
+    port
+}
+
 fn ended(far: &Socket) -> bool {
     far.flags().intersects(Flags::FIN | Flags::ERROR)
 }
@@ -91,16 +106,7 @@ fn a_connection_ends_soon_after_its_last_descriptor() {
 #[test]
 fn the_port_of_a_dead_program_stays_taken_until_its_time_wait_is_over() {
     let mut scene = Scene::new();
-    let port = scene.active.port();
-    let local = Some(SocketAddr::from(([0; 4], port)));
-    let near = scene.active.open(&mut scene.wired).unwrap();
-    let remote = scene.listener.1;
-    let connect = Op::Connect { remote, local };
-    scene
-        .active
-        .try_call(&mut scene.wired, near.id, connect)
-        .unwrap();
-    scene.wired.run_until_idle();
+    let port = connect_from_its_port(&mut scene);
     let far = scene
         .passive
         .accept(&mut scene.wired, &scene.listener.0)
@@ -328,14 +334,6 @@ fn what_is_open_elsewhere_and_what_holds_a_port_is_not_spared() {
     assert!(!ended(&far));
 
     let mut scene = Scene::new();
-    let local = Some(SocketAddr::from(([0; 4], scene.active.port())));
-    let near = scene.active.open(&mut scene.wired).unwrap();
-    let remote = scene.listener.1;
-    let connect = Op::Connect { remote, local };
-    scene
-        .active
-        .try_call(&mut scene.wired, near.id, connect)
-        .unwrap();
-    scene.wired.run_until_idle();
+    connect_from_its_port(&mut scene);
     assert!(!scene.wired.cores[0].layer.sockets.spare_backings());
 }

@@ -6,10 +6,11 @@ use std::ffi::{c_int, c_uint};
 
 use libc::{mmsghdr, msghdr, ssize_t, timespec};
 
-use crate::abi::exports::{beside, receive_message, receive_messages, send_message, send_messages};
+use crate::abi::exports::{receive_message, receive_messages, send_message, send_messages};
 use crate::abi::symbol::{Symbol, real};
 use crate::fd_table::descriptors::is_tracked;
 use crate::fd_table::inherited::{self, each_right, has_control};
+use crate::outcome::beside;
 use crate::outcome::{Failure, at_a_cancellation_point, count};
 use crate::sys;
 
