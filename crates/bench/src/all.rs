@@ -134,7 +134,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 /// What speaks against all figures of this run before it begins.
 fn warnings() -> Vec<String> {
-    let load = tools::load().filter(|load| *load >= LOADED);
+    let load = observe::load_average().filter(|load| *load >= LOADED);
     let busy = load.map(|load| {
         format!(
             "the machine was busy when this began (load {load:.1} on {} processors): what others did is in the figures, and some rows fail for it",

@@ -57,12 +57,6 @@ pub fn kernel_release() -> String {
     system.release().to_string_lossy().into_owned()
 }
 
-/// How many programs wanted a processor over the last minute, see proc_loadavg(5).
-pub fn load() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    text.split_ascii_whitespace().next()?.parse().ok()
-}
-
 /// Processors that this program may use.
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

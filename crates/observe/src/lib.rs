@@ -200,6 +200,12 @@ fn look_on(
     }
 }
 
+/// How many programs wanted a processor over the last minute, see proc_loadavg(5); `None`: the system does not tell.
+pub fn load_average() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

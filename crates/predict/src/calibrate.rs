@@ -80,7 +80,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 /// The shipped preset with the kernel's calls as they are here.
 pub fn of_the_calls(batches: u8) -> anyhow::Result<Preset> {
     let mut preset = Preset::shipped();
-    let load = load();
+    let load = observe::load_average();
     if let Some(load) = load.filter(|load| *load > BUSY) {
         note!("this machine is busy (load {load}): costs will come out too high");
     }
@@ -110,7 +110,7 @@ pub fn of_the_stacks(
         if fitted.is_err() {
             testbed.check_interrupt()?;
         }
-        let fitted = fitted.with_context(|| trial_of(stack, load()));
+        let fitted = fitted.with_context(|| trial_of(stack, observe::load_average()));
         let (fitted, found) = match fitted {
             // Not every kernel and interface has AF_XDP, and an inline server that others kept from its processor tells nothing: the
             // stack's values then keep their labels.
@@ -147,12 +147,6 @@ pub fn is_calibrated(preset: &Preset, stack: Stack) -> bool {
 
 /// Programs that want to run on average; with more than this, measurements wait for others.
 const BUSY: f64 = 1.0;
-
-/// How many programs wanted to run in the last minute, see proc_loadavg(5).
-fn load() -> Option<f64> {
-    let text = fs::read_to_string("/proc/loadavg").ok()?;
-    text.split_ascii_whitespace().next()?.parse().ok()
-}
 
 /// The processor's name and count, and whether others were using it.
 fn machine(load: Option<f64>) -> String {

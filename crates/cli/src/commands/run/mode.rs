@@ -100,7 +100,8 @@ pub fn choose(
         Existing::None => {}
     }
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    Ok(by_name(file, processors).unwrap_or_else(|| by_processors(processors, load())))
+    Ok(by_name(file, processors)
+        .unwrap_or_else(|| by_processors(processors, observe::load_average())))
 }
 
 /// What is chosen for a program that fetches, where there are two processors.
@@ -179,12 +180,6 @@ fn users(map: &str) -> u64 {
     lengths
         .filter_map(|length| length.parse::<u64>().ok())
         .sum()
-}
-
-/// The load of the last minute, where the system tells.
-fn load() -> Option<f64> {
-    let text = fs::read_to_string("/proc/loadavg").ok()?;
-    text.split_ascii_whitespace().next()?.parse().ok()
 }
 
 fn by_processors(processors: usize, load: Option<f64>) -> Choice {
