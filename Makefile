@@ -3,6 +3,8 @@
 CARGO ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 SHUNT := $(TARGET)/release/shunt
+# What `make demo` and others build first; nothing where a binary is named: make demo SHUNT=target/debug/shunt
+BUILD := $(if $(filter command,$(firstword $(origin SHUNT))),,build)
 # Options of the demonstration, for example: make demo ARGS="--quick"
 ARGS ?=
 # Random inputs for each body of a fuzz target.
@@ -65,10 +67,10 @@ install-native:
 	install -m 755 $(NATIVE)/libshunt_native.so $(DESTDIR)$(PREFIX)/lib/libshunt_native.so.0
 	ln -sf libshunt_native.so.0 $(DESTDIR)$(PREFIX)/lib/libshunt_native.so
 
-demo: build
+demo: $(BUILD)
 	@environment=$$(scripts/install-packages) && eval "$$environment" && $(SHUNT) bench apps $(ARGS)
 
-bench: build
+bench: $(BUILD)
 	@environment=$$(scripts/install-packages) && eval "$$environment" && $(SHUNT) bench apps --runs 15 $(ARGS)
 
 check: lint unit
@@ -88,12 +90,12 @@ integration:
 	CARGO=$(CARGO) scripts/integration $(ARGS)
 
 # Kills and upgrades of an engine while redis-benchmark and transfers go on.
-demo-trust: build
+demo-trust: $(BUILD)
 	scripts/demo-trust --shunt $(SHUNT) $(ARGS)
 
 # MINUTES of faults; ARGS="--seed 7" for the same ones again.
 MINUTES ?= 30
-soak: build
+soak: $(BUILD)
 	scripts/soak --shunt $(SHUNT) --minutes $(MINUTES) $(ARGS)
 	scripts/cards --shunt $(SHUNT)
 	scripts/cards --shunt $(SHUNT) --faults
@@ -110,11 +112,11 @@ long:
 		apache_with haproxy_before lighttpd nginx_with_several squid_before varnish_before
 
 # Shunt on emulated network cards: make cards ARGS="--quick" (docs/cards.md).
-cards: build
+cards: $(BUILD)
 	scripts/cards --shunt $(SHUNT) $(ARGS)
 
 # Test suites that others wrote, on the kernel and on Shunt: make outside ARGS="--quick" (docs/outside.md).
-outside: build
+outside: $(BUILD)
 	scripts/outside --shunt $(SHUNT) $(ARGS)
 
 # Line coverage of the pure crates, by their own tests and by the deterministic network.
@@ -142,7 +144,7 @@ sanitize:
 	scripts/sanitize $(ARGS)
 
 # The Python package on a local Ray cluster; `pip install ray` first, otherwise the tests are skipped and say so.
-ray: build
+ray: $(BUILD)
 	SHUNT=$(abspath $(SHUNT)) python3 -m unittest discover -s python/tests
 
 # The cargo feature dpdk. It replaces target/debug/shunt by one with DPDK.

@@ -24,7 +24,7 @@ fn closes_twice(way: Mode) {
         return;
     };
     // Engines inside programs have addresses of their own.
-    let other = (way != Mode::Inline).then(|| steady.start(0));
+    let mut other = (way != Mode::Inline).then(|| steady.start(0));
     let mut program = steady.start(ROUNDS);
     let engine = steady.world.engine.as_ref();
     let engine = engine.map_or_else(|| program.0.pid(), testkit::Program::pid);
@@ -37,6 +37,11 @@ fn closes_twice(way: Mode) {
     // It may open connections afterwards as before.
     program.ask_for_another();
     program.wait_said("another");
+    if let Some(other) = &mut other {
+        // It closes none twice, and rests between two exchanges from now on.
+        let said = other.close_twice();
+        assert!(said.ends_with("refused: 0; leaked: 0"), "{said}");
+    }
     // Connections that were closed are in TIME-WAIT for a minute.
     wait_for("end of what was opened", PATIENCE * 3, || {
         open_descriptors(engine) <= before + MORE

@@ -96,17 +96,36 @@ fn node_24_http_and_streams() {
     .check();
 }
 
+/// Java for programs that live for a second: half the processor time goes to its second compiler and to threads that collect garbage else.
+macro_rules! java {
+    () => {
+        "java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    };
+}
+
+/// Its compiler, likewise.
+macro_rules! javac {
+    () => {
+        "javac -J-XX:TieredStopAtLevel=1 -J-XX:+UseSerialGC"
+    };
+}
+
 #[test]
 fn java_http_server_and_client() {
     Row {
         name: "java",
         needs: &["java", "javac"],
-        before: "javac -d . $PEERS/Http.java",
+        before: concat!(javac!(), " -d . $PEERS/Http.java"),
         servers: &[Server::new(
-            "exec java -cp $HOME Http serve $SERVER 8000",
+            concat!("exec ", java!(), " -cp $HOME Http serve $SERVER 8000"),
             8000,
         )],
-        clients: &["java -cp $HOME Http ask $SERVER 8000; java -cp $HOME Http ask $SERVER 1"],
+        clients: &[concat!(
+            java!(),
+            " -cp $HOME Http ask $SERVER 8000; ",
+            java!(),
+            " -cp $HOME Http ask $SERVER 1"
+        )],
         tested: &each(&[Engine, Inline]),
         loopback: &[Engine],
         ..Row::EMPTY
@@ -121,10 +140,15 @@ fn quickfixj_market_data_and_orders() {
         name: "quickfixj",
         needs: &["java", "javac"],
         possible: "[ -d $PEERS/../../../target/quickfixj ] || { echo QuickFIX/J is not fetched >&2; exit 1; }",
-        before: "cp -r $PEERS/../../../target/quickfixj jars
-        javac -cp 'jars/*' -d . $PEERS/quickfixj/Trading.java",
-        servers: &[Server::new("exec java -cp \".:jars/*\" Trading serve $SERVER 9876 2>errors", 9876)],
-        clients: &["java -cp \".:jars/*\" Trading ask $SERVER 9876 2>errors"],
+        before: concat!(
+            "cp -r $PEERS/../../../target/quickfixj jars\n",
+            javac!(), " -cp 'jars/*' -d . $PEERS/quickfixj/Trading.java"
+        ),
+        servers: &[Server::new(
+            concat!("exec ", java!(), " -cp \".:jars/*\" Trading serve $SERVER 9876 2>errors"),
+            9876,
+        )],
+        clients: &[concat!(java!(), " -cp \".:jars/*\" Trading ask $SERVER 9876 2>errors")],
         tested: &each(&[Engine, Inline]),
         loopback: &[Engine],
         ..Row::EMPTY
