@@ -27,7 +27,7 @@ help:
 	@echo 'make check   format, lints, unit tests: about a minute'
 	@echo 'make test    everything: check, integration tests, loom models, fuzz bodies'
 	@echo 'make demo-trust  an engine is killed and replaced by another build while clients go on: what they saw'
-	@echo 'make soak    files carried for MINUTES (30) beside one fault after the other: docs/reliability.md; then make cards with faults'
+	@echo 'make soak    files carried for MINUTES (30) beside one fault after the other: docs/reliability.md; then make cards and all of its other parts'
 	@echo 'make long    what takes minutes: slow packet scripts, 20,000 bad paths, ten kills of a 10 GiB transfer,'
 	@echo '             bad days in random order under load (SHUNT_SEED, SHUNT_ROUNDS), an engine that ends at every store,'
 	@echo '             programs that fetch 16 MB many times at once (4 MB in make test)'
@@ -98,7 +98,7 @@ MINUTES ?= 30
 soak: $(BUILD)
 	scripts/soak --shunt $(SHUNT) --minutes $(MINUTES) $(ARGS)
 	scripts/cards --shunt $(SHUNT)
-	scripts/cards --shunt $(SHUNT) --faults
+	for part in --faults --queues --numa --stamps "--cards igb --ways zero-copy --tests"; do scripts/cards --shunt $(SHUNT) $$part || exit 1; done
 
 # Tests that wait for long timers, and many more bad paths than `make test` tries.
 LONG_SEEDS ?= 20000

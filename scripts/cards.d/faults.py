@@ -254,6 +254,8 @@ class Faults:
             raise Failure(f"{name}: a fault has two halves")
         if expected and expected not in complaints:
             raise Failure(f"the engine does not say that {site.nic} {expected}: {complaints or 'nothing'}")
+        if expected:
+            site.guest.wait_for(f"grep -qF {shlex.quote(expected)} /tmp/engine", 5, f"line of the log that says {expected!r}")
 
     def complaints(self):
         return " ".join(json.loads(self.guest.run("shunt status --json"))["complaints"])

@@ -141,7 +141,7 @@ def add_dpdk(archive, packages):
 
 
 def build(target, packages, programs, has_dpdk):
-    """Writes the image; `programs` are paths on this machine, which are in /bin there."""
+    """Writes the image; `programs` has for each of its folders paths on this machine."""
     archive = Archive()
     archive.add("init", 0o100755, INIT.encode())
     archive.add("agent", 0o100755, AGENT.encode())
@@ -153,10 +153,10 @@ def build(target, packages, programs, has_dpdk):
     for name, content in order.items():
         archive.add(f"modules/{name}.ko", 0o100644, content)
     archive.add("modules/order", 0o100644, "\n".join(f"{name}.ko" for name in order).encode())
-    for program in programs:
+    for place, program in [(place, program) for place, paths in programs.items() for program in paths]:
         stripped = f"{target}.program"
         subprocess.run(["strip", "-o", stripped, program], check=True)
-        archive.add(f"bin/{os.path.basename(program)}", 0o100755, read(stripped))
+        archive.add(f"{place}/{os.path.basename(program)}", 0o100755, read(stripped))
         os.unlink(stripped)
         add_libraries(archive, program, packages)
     if has_dpdk:

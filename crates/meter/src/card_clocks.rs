@@ -9,6 +9,8 @@ use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_getti
 
 /// Reads of which the quickest counts.
 const TRIES: usize = 20;
+/// The same where a measurement waits.
+const GLANCES: usize = 3;
 /// Cards that are looked at.
 const CARDS_MAX: usize = 64;
 
@@ -47,6 +49,14 @@ pub fn open_all() -> Vec<CardClock> {
     names.iter().filter_map(|name| open(name)).collect()
 }
 
+/// The clock of an interface's card; `None`: it has none, or this user may not open it.
+pub fn of(interface: &str) -> Option<CardClock> {
+    open(&format!(
+        "ptp{}",
+        netlink::ethtool::clock(interface)?.number
+    ))
+}
+
 fn open(number: &str) -> Option<CardClock> {
     let folder = Path::new("/sys/class/ptp").join(number);
     let name = fs::read_to_string(folder.join("clock_name"));
@@ -73,6 +83,15 @@ impl CardClock {
 
     /// What it shows beside the kernel's clocks, by the quickest of some reads.
     pub fn read(&self) -> Option<Reading> {
+        self.quickest(TRIES)
+    }
+
+    /// The same with few reads, for who has little time.
+    pub fn glance(&self) -> Option<Reading> {
+        self.quickest(GLANCES)
+    }
+
+    fn quickest(&self, tries: usize) -> Option<Reading> {
         let read = |_| {
             let real_before = nanoseconds(clock_gettime(ClockId::Realtime));
             let before = nanoseconds(clock_gettime(ClockId::MonotonicRaw));
@@ -86,8 +105,16 @@ impl CardClock {
                 within_ns,
             })
         };
-        let readings = (0..TRIES).map_while(read);
+        let readings = (0..tries).map_while(read);
         readings.min_by_key(|reading| reading.within_ns)
+    }
+}
+
+impl Reading {
+    /// What CLOCK_REALTIME showed when the card's clock showed this. The nearer to the reading, the less the clocks' drift counts.
+    pub fn real_ns(&self, card_ns: u64) -> Option<u64> {
+        let ns = i128::from(card_ns) - i128::from(self.card_ns) + i128::from(self.real_ns);
+        u64::try_from(ns).ok()
     }
 }
 
@@ -112,6 +139,28 @@ mod tests {
         assert_eq!(clock.now_ns(), None);
         assert!(clock.read().is_none());
         assert!(open("ptp99999").is_none());
+    }
+
+    #[test]
+    fn a_stamp_of_a_card_is_a_moment_of_the_kernels_clock() {
+        let reading = Reading {
+            card_ns: 5_000,
+            real_ns: 1_700_000_000_000_000_000,
+            raw_ns: 0,
+            within_ns: 10,
+        };
+        assert_eq!(reading.real_ns(4_000), Some(1_699_999_999_999_999_000));
+        assert_eq!(reading.real_ns(5_500), Some(1_700_000_000_000_000_500));
+        let at_once = Reading {
+            real_ns: 0,
+            ..reading
+        };
+        assert_eq!(at_once.real_ns(4_999), None, "before 1970");
+    }
+
+    #[test]
+    fn an_interface_without_a_clock_has_none() {
+        assert!(of("lo").is_none());
     }
 
     #[test]

@@ -130,16 +130,7 @@ impl Interface {
 
     /// The interface that has the address from which the kernel reaches this one.
     pub fn towards(to: SocketAddr) -> Option<Self> {
-        let any: SocketAddr = if to.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" }
-            .parse()
-            .ok()?;
-        let socket = UdpSocket::bind(any).ok()?;
-        socket.connect(to).ok()?;
-        let own = socket.local_addr().ok()?.ip();
-        names()
-            .into_iter()
-            .find(|name| has_address(name, own))
-            .map(|name| Self::read(&name))
+        with_address(own_address(to)?).map(|name| Self::read(&name))
     }
 
     fn line(&self) -> String {
@@ -162,6 +153,26 @@ impl Interface {
             offloads.join(", ")
         )
     }
+}
+
+/// The address from which the kernel reaches this one.
+pub fn own_address(to: SocketAddr) -> Option<IpAddr> {
+    let any: SocketAddr = if to.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" }
+        .parse()
+        .ok()?;
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(to).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+/// The interface by which what is sent from one address to the other leaves this host; `None`: it stays here.
+pub fn leaves_by(own: IpAddr, peer: IpAddr) -> Option<String> {
+    // From itself an address is reached by loopback, whichever interface has it.
+    (own != peer).then(|| with_address(own)).flatten()
+}
+
+fn with_address(own: IpAddr) -> Option<String> {
+    names().into_iter().find(|name| has_address(name, own))
 }
 
 /// Names of this network namespace's interfaces: sysfs may be that of another one.

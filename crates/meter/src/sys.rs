@@ -41,6 +41,14 @@ pub fn bind(socket: BorrowedFd<'_>, at: SocketAddr) -> io::Result<()> {
     SockRef::from(&socket).bind(&at.into())
 }
 
+/// The addresses of a connection's two ends, its own first.
+pub fn ends(socket: BorrowedFd<'_>) -> Option<[IpAddr; 2]> {
+    let socket = SockRef::from(&socket);
+    let own = socket.local_addr().ok()?.as_socket()?;
+    let peer = socket.peer_addr().ok()?.as_socket()?;
+    Some([own, peer].map(|end| end.ip().to_canonical()))
+}
+
 /// Lets a socket be connected to.
 pub fn listen(socket: BorrowedFd<'_>, backlog: libc::c_int) -> io::Result<()> {
     SockRef::from(&socket).listen(backlog)

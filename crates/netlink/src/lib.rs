@@ -17,6 +17,7 @@ mod rtnetlink;
 pub mod segments;
 mod sock_diag;
 mod socket;
+pub mod stamping;
 mod sys;
 pub mod xdp;
 

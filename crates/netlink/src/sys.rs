@@ -49,7 +49,6 @@ pub(super) fn set_mtu(socket: &impl AsFd, name: &str, mtu: u32) -> io::Result<()
     call(socket, libc::SIOCSIFMTU, &mut request)
 }
 
-/// `IFF_UP`.
 /// `IFF_*` of netdevice(7).
 pub(super) fn flags(socket: &impl AsFd, name: &str) -> io::Result<libc::c_int> {
     let mut request = request(name)?;
@@ -104,8 +103,7 @@ pub(super) fn rx_queues(socket: &impl AsFd, name: &str) -> u32 {
     }
 }
 
-/// `ETHTOOL_GDRVINFO`: the driver's name, with zeros behind.
-/// Name, version, firmware and bus address of the driver (`struct ethtool_drvinfo`).
+/// `ETHTOOL_GDRVINFO`: name, version, firmware and bus address of the driver (`struct ethtool_drvinfo`).
 pub(super) fn driver_info(socket: &impl AsFd, name: &str) -> io::Result<[[u8; 32]; 4]> {
     // 196 bytes, of which four texts of 32 come after the command.
     let mut info = [0_u32; 49];
@@ -142,6 +140,26 @@ pub(super) fn time_stamping(socket: &impl AsFd, name: &str) -> io::Result<[u32; 
     call(socket, SIOCETHTOOL, &mut request)?;
     // Read only now, as above.
     Ok(info)
+}
+
+/// `SIOCGHWTSTAMP` or, with a setting, `SIOCSHWTSTAMP`: which frames the card stamps, `struct hwtstamp_config` of
+/// linux/net_tstamp.h (flags, `tx_type`, `rx_filter`); as it is afterwards.
+pub(super) fn stamping(
+    socket: &impl AsFd,
+    name: &str,
+    set: Option<[libc::c_int; 3]>,
+) -> io::Result<[libc::c_int; 3]> {
+    let operation = if set.is_some() {
+        libc::SIOCSHWTSTAMP
+    } else {
+        libc::SIOCGHWTSTAMP
+    };
+    let mut setting = set.unwrap_or_default();
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = setting.as_mut_ptr().cast();
+    call(socket, operation, &mut request)?;
+    // Read only now, as above.
+    Ok(setting)
 }
 
 /// `ETHTOOL_GRSSH` or `ETHTOOL_SRSSH`: `struct ethtool_rxfh`, whose third and fourth words say how many words of a table and how

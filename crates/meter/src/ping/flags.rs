@@ -132,7 +132,8 @@ pub struct Arguments {
           conflicts_with_all = ["sizes", "hops", "samples", "graph", "stack"])]
     pub compare: Vec<Mode>,
     /// The way of a message through Shunt's stack and the kernel's, stage by stage, in one run (TCP echo). Without HOST both of
-    /// two hosts of this machine are looked into, with HOST this end; --compare says which stacks.
+    /// two hosts of this machine are looked into, with HOST this end, where a card with a clock is set to stamp what leaves meanwhile;
+    /// --compare says which stacks.
     #[arg(long, group = "turns", conflicts_with_all = ["sizes", "hops", "samples", "graph", "rate", "in_flight", "burst", "interval",
           "seconds", "csv", "save", "label", "report", "limit", "max_loss", "rt", "warm_up"])]
     pub stages: bool,

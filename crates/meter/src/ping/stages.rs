@@ -17,10 +17,12 @@ use crate::{
     probe::Kind,
     report::Report,
     stages::{
+        card::OnTheWay,
         kernel::{Watch, Whom},
         report::{Collected, ModeStages, StagesReport},
         timeline::{ANSWER, ASK, Marks, round_trips},
     },
+    target,
     testbed::{Mode, Testbed},
 };
 
@@ -69,6 +71,7 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
         None => Some(Testbed::create(stop)?),
     };
     let modes = modes(arguments);
+    let card = card(arguments, &modes)?;
     let mut collected: Vec<Collected> = modes.iter().map(|_| Collected::default()).collect();
     let mut last = None;
     let mut number = 0;
@@ -111,10 +114,30 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
     }
     let do_add_up = found.iter().all(ModeStages::adds_up);
     let mut environment = report.environment.lines();
-    environment.push(hardware_stamps(&report));
+    environment.push(match &card {
+        Some(card) => {
+            let kernels = modes.iter().zip(&collected);
+            let of = kernels.filter(|(mode, _)| **mode == Mode::Kernel);
+            let all: Vec<_> = of.flat_map(|(_, found)| &found.round_trips).collect();
+            let stamped = all.iter().filter(|(one, _)| one.has_left()).count();
+            card.line(stamped, all.len())
+        }
+        None => hardware_stamps(&report),
+    });
     let report = StagesReport::new(report.subject(), found, environment);
     output::print_result(arguments.json, &report, || report.text())?;
     Ok(status(!do_add_up))
+}
+
+/// The card by which the kernel's stack sends to HOST: it stamps what leaves meanwhile.
+fn card(arguments: &Arguments, modes: &[Mode]) -> anyhow::Result<Option<OnTheWay>> {
+    match &arguments.target {
+        Some(host) if modes.contains(&Mode::Kernel) => {
+            let at = target::resolve(host, arguments.port, arguments.family())?;
+            Ok(OnTheWay::to(at))
+        }
+        _ => Ok(None),
+    }
 }
 
 fn check(arguments: &Arguments) -> anyhow::Result<()> {
@@ -261,7 +284,7 @@ fn hardware_stamps(report: &Report) -> String {
         (false, false) => "those of PTP at most",
     };
     format!(
-        "hardware stamps: /dev/ptp{} of {name} could stamp {stamped}; they are not read (`shunt measure clock` has that clock beside the kernel's)",
+        "hardware stamps: /dev/ptp{} of {name} could stamp {stamped}; they are read of the kernel's stack alone",
         clock.number
     )
 }

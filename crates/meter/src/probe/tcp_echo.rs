@@ -89,7 +89,7 @@ impl TcpEcho {
     }
 
     fn recv(&mut self, flags: libc::c_int) -> io::Result<usize> {
-        let Some(stamps) = self.stamps else {
+        let Some(stamps) = &self.stamps else {
             return sys::recv(self.socket.as_fd(), &mut self.received, flags);
         };
         // While the answer is on its way.
@@ -151,6 +151,9 @@ impl Probe for TcpEcho {
         let bytes = self.message.of(sequence);
         let mut sent = 0;
         self.has_sent = true;
+        if let Some(stamps) = &mut self.stamps {
+            stamps.look();
+        }
         mark(Mark::Call);
         if self.unsent.is_empty() {
             sent = match sys::send(self.socket.as_fd(), bytes, libc::MSG_DONTWAIT) {

@@ -95,6 +95,14 @@ pub struct RoundTrip {
     pub acknowledged_ns: Option<u64>,
 }
 
+impl RoundTrip {
+    /// Whether it is known when the message left the host that measures.
+    pub fn has_left(&self) -> bool {
+        let left = WAY.iter().position(|(mark, _)| *mark == Mark::Left);
+        left.is_some_and(|at| self.points[at].is_some())
+    }
+}
+
 /// The messages that were sent and came back.
 pub fn round_trips(marks: &Marks) -> Vec<RoundTrip> {
     let mut found = Vec::new();
@@ -227,6 +235,7 @@ mod tests {
         assert_eq!(found.len(), 2);
         let times = |begin: u64| std::array::from_fn(|at| Some(begin + 10 * at as u64));
         assert_eq!(found[0].points, times(1000));
+        assert!(found[0].has_left());
         assert_eq!(found[0].acknowledged_ns, Some(155));
         assert_eq!(found[1].points, times(5000));
     }
