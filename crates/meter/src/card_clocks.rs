@@ -47,8 +47,7 @@ pub fn open_all() -> Vec<CardClock> {
     names.iter().filter_map(|name| open(name)).collect()
 }
 
-/// The clock `ptpN`, as far as it can be opened.
-pub fn open(number: &str) -> Option<CardClock> {
+fn open(number: &str) -> Option<CardClock> {
     let folder = Path::new("/sys/class/ptp").join(number);
     let name = fs::read_to_string(folder.join("clock_name"));
     let interfaces = fs::read_dir(folder.join("device/net"))

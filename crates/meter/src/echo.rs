@@ -189,9 +189,9 @@ fn answer_stream(stream: &TcpStream, spin: bool) -> anyhow::Result<()> {
     stream.set_write_timeout(Some(SILENCE))?;
     let flags = if spin { libc::MSG_DONTWAIT } else { 0 };
     let mut buffer = vec![0; DATAGRAM_MAX_BYTES];
-    let mut stamps = KernelStamps::begin(stream.as_fd())?;
+    let stamps = KernelStamps::begin(stream.as_fd())?;
     loop {
-        let received = match &mut stamps {
+        let received = match stamps {
             None => sys::recv(stream.as_fd(), &mut buffer, flags),
             Some(stamps) => stamps.receive(stream.as_fd(), &mut buffer, flags),
         };
@@ -208,7 +208,7 @@ fn answer_stream(stream: &TcpStream, spin: bool) -> anyhow::Result<()> {
             let sent = sys::send(stream.as_fd(), rest, 0)?;
             rest = &rest[sent..];
         }
-        if let Some(stamps) = &mut stamps {
+        if let Some(stamps) = stamps {
             stamps.take_sent(stream.as_fd());
         }
     }

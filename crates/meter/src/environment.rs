@@ -136,7 +136,10 @@ impl Interface {
         let socket = UdpSocket::bind(any).ok()?;
         socket.connect(to).ok()?;
         let own = socket.local_addr().ok()?.ip();
-        interface_with(own).map(|name| Self::read(&name))
+        names()
+            .into_iter()
+            .find(|name| has_address(name, own))
+            .map(|name| Self::read(&name))
     }
 
     fn line(&self) -> String {
@@ -166,11 +169,6 @@ fn names() -> Vec<String> {
     let text = fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
     let name = |line: &str| Some(line.split_once(':')?.0.trim().to_owned());
     text.lines().filter_map(name).take(INTERFACES_MAX).collect()
-}
-
-/// The interface of this network namespace that has an address.
-pub fn interface_with(address: IpAddr) -> Option<String> {
-    names().into_iter().find(|name| has_address(name, address))
 }
 
 fn has_address(name: &str, address: IpAddr) -> bool {

@@ -1,7 +1,6 @@
 //! Where each microsecond of a round trip goes: the way of a message through Shunt's stack and the kernel's, from the marks
 //! that program, library and engine note ([`hostif::stages`]), the kernel's own time stamps, and two of its tracepoints.
 
-pub mod card;
 pub mod kernel;
 pub mod live;
 pub mod report;

@@ -41,12 +41,6 @@ pub fn bind(socket: BorrowedFd<'_>, at: SocketAddr) -> io::Result<()> {
     SockRef::from(&socket).bind(&at.into())
 }
 
-/// The address that a socket has at this end.
-pub fn local_address(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
-    let address = SockRef::from(&socket).local_addr()?;
-    Ok(address.as_socket().ok_or(io::ErrorKind::InvalidInput)?)
-}
-
 /// Lets a socket be connected to.
 pub fn listen(socket: BorrowedFd<'_>, backlog: libc::c_int) -> io::Result<()> {
     SockRef::from(&socket).listen(backlog)

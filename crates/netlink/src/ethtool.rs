@@ -120,57 +120,6 @@ fn parse_clock(info: &[u32; 11]) -> Option<CardClock> {
     })
 }
 
-/// What a card stamps now, of the numbers of `linux/net_tstamp.h`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamping {
-    flags: i32,
-    /// `HWTSTAMP_TX_*`.
-    sent: i32,
-    /// `HWTSTAMP_FILTER_*`.
-    received: i32,
-}
-
-impl Stamping {
-    /// Every frame that leaves, and every one that arrives where the card does that.
-    #[must_use]
-    pub const fn of_all(clock: CardClock) -> Self {
-        let [sent, received] = [clock.stamps_sent as i32, clock.stamps_received as i32];
-        Self {
-            flags: 0,
-            sent,
-            received,
-        }
-    }
-
-    /// Whether any frame is stamped.
-    #[must_use]
-    pub const fn is_on(self) -> bool {
-        self.sent != 0 || self.received != 0
-    }
-}
-
-/// What the card of an interface stamps now.
-///
-/// # Errors
-/// There is no such interface, or its driver has no stamps or does not say.
-pub fn stamping(interface: &str) -> io::Result<Stamping> {
-    let [flags, sent, received] = sys::stamping(&control_socket()?, interface)?;
-    Ok(Stamping {
-        flags,
-        sent,
-        received,
-    })
-}
-
-/// Sets it, for everybody on this machine.
-///
-/// # Errors
-/// CAP_NET_ADMIN is missing, or the driver refuses.
-pub fn set_stamping(interface: &str, to: Stamping) -> io::Result<()> {
-    let config = [to.flags, to.sent, to.received];
-    sys::set_stamping(&control_socket()?, interface, config)
-}
-
 /// In how many queues frames of the interface arrive.
 ///
 /// # Errors
@@ -219,24 +168,6 @@ mod tests {
         let of_protocol = info(0x5f, 0, 1 << 12).unwrap();
         assert!(of_protocol.stamps_sent && !of_protocol.stamps_received);
         assert_eq!(clock("lo"), None);
-    }
-
-    #[test]
-    fn a_card_that_stamps_everything_is_asked_for_what_it_can() {
-        let clock = |stamps_sent, stamps_received| CardClock {
-            number: 0,
-            stamps_sent,
-            stamps_received,
-        };
-        let numbers = |clock| {
-            let to = Stamping::of_all(clock);
-            (to.sent, to.received, to.is_on())
-        };
-        // HWTSTAMP_TX_ON and HWTSTAMP_FILTER_ALL are 1.
-        assert_eq!(numbers(clock(true, true)), (1, 1, true));
-        assert_eq!(numbers(clock(true, false)), (1, 0, true));
-        assert_eq!(numbers(clock(false, false)), (0, 0, false));
-        assert!(stamping("lo").is_err());
     }
 
     #[test]

@@ -144,32 +144,6 @@ pub(super) fn time_stamping(socket: &impl AsFd, name: &str) -> io::Result<[u32; 
     Ok(info)
 }
 
-/// What a card stamps, `struct hwtstamp_config`: flags, of frames that leave (`HWTSTAMP_TX_*`), of those that arrive
-/// (`HWTSTAMP_FILTER_*`).
-pub(super) fn stamping(socket: &impl AsFd, name: &str) -> io::Result<[libc::c_int; 3]> {
-    // linux/sockios.h.
-    const SIOCGHWTSTAMP: libc::Ioctl = 0x89b1;
-    let mut config = [0; 3];
-    let mut request = request(name)?;
-    request.ifr_ifru.ifru_data = config.as_mut_ptr().cast();
-    call(socket, SIOCGHWTSTAMP, &mut request)?;
-    // Read only now, as above.
-    Ok(config)
-}
-
-/// Sets that; what the card does then may be more than was asked for.
-pub(super) fn set_stamping(
-    socket: &impl AsFd,
-    name: &str,
-    mut config: [libc::c_int; 3],
-) -> io::Result<()> {
-    // linux/sockios.h.
-    const SIOCSHWTSTAMP: libc::Ioctl = 0x89b0;
-    let mut request = request(name)?;
-    request.ifr_ifru.ifru_data = config.as_mut_ptr().cast();
-    call(socket, SIOCSHWTSTAMP, &mut request)
-}
-
 /// `ETHTOOL_GRSSH` or `ETHTOOL_SRSSH`: `struct ethtool_rxfh`, whose third and fourth words say how many words of a table and how
 /// many bytes of a key follow its six.
 pub(super) fn receive_hash(socket: &impl AsFd, name: &str, words: &mut [u32]) -> io::Result<()> {

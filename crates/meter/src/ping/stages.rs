@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use hostif::stages::Marks as Noted;
 use statistics::Summary;
 
@@ -17,12 +17,10 @@ use crate::{
     probe::Kind,
     report::Report,
     stages::{
-        card::Card,
         kernel::{Watch, Whom},
         report::{Collected, ModeStages, StagesReport},
         timeline::{ANSWER, ASK, Marks, round_trips},
     },
-    target,
     testbed::{Mode, Testbed},
 };
 
@@ -70,15 +68,15 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
         Some(_) => None,
         None => Some(Testbed::create(stop)?),
     };
-    let card = card(arguments)?;
-    let mut card_line = None;
     let modes = modes(arguments);
     let mut collected: Vec<Collected> = modes.iter().map(|_| Collected::default()).collect();
     let mut last = None;
     let mut number = 0;
     for round in 0..arguments.rounds {
         for (mode, collected) in modes.iter().zip(&mut collected) {
-            let is_over = || stop.load(Ordering::Relaxed);
+            if stop.load(Ordering::Relaxed) {
+                bail!("it was ended before all rounds were measured");
+            }
             if !arguments.json {
                 note!(
                     "round {} of {}: {}",
@@ -91,15 +89,15 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
                 let folder = Folder::create(number)?;
                 number += 1;
                 let said = || format!("--stages: {}, round {}", mode.name(), round + 1);
-                let noted_in = (&*folder.0, noting);
-                let measured = measure(arguments, testbed.as_ref(), *mode, noted_in, collected);
-                // The signal has ended the measurement as well.
-                ensure!(!is_over(), "interrupted before all rounds were measured");
-                let report = measured.with_context(said)?;
+                let report = measure(
+                    arguments,
+                    testbed.as_ref(),
+                    *mode,
+                    (&folder.0, noting),
+                    collected,
+                )
+                .with_context(said)?;
                 last = Some(report);
-                if noting && *mode == Mode::Kernel {
-                    card_line = card.as_ref().map(|card| card.line(&folder.0.join(ASK)));
-                }
             }
         }
     }
@@ -113,19 +111,10 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
     }
     let do_add_up = found.iter().all(ModeStages::adds_up);
     let mut environment = report.environment.lines();
-    environment.extend(card_line);
+    environment.push(hardware_stamps(&report));
     let report = StagesReport::new(report.subject(), found, environment);
     output::print_result(arguments.json, &report, || report.text())?;
     Ok(status(!do_add_up))
-}
-
-/// The card by which packets go to HOST, which stamps them from now on; the two hosts of this machine have none.
-fn card(arguments: &Arguments) -> anyhow::Result<Option<Card>> {
-    let Some(host) = &arguments.target else {
-        return Ok(None);
-    };
-    let at = target::resolve(host, arguments.port, arguments.family())?;
-    Ok(Some(Card::towards(at)))
 }
 
 fn check(arguments: &Arguments) -> anyhow::Result<()> {
@@ -250,4 +239,29 @@ fn times(samples: &Path) -> anyhow::Result<std::collections::BTreeMap<u64, f64>>
         Some((cells.next()?.parse().ok()?, cells.nth(1)?.parse().ok()?))
     };
     Ok(text.lines().skip(1).filter_map(of).collect())
+}
+
+/// Whether the card could stamp packets itself.
+fn hardware_stamps(report: &Report) -> String {
+    let name = report
+        .environment
+        .interface
+        .as_ref()
+        .map(|interface| interface.name.clone());
+    let Some(name) = name else {
+        return "hardware stamps: absent, the interface is not known".to_owned();
+    };
+    let Some(clock) = netlink::ethtool::clock(&name) else {
+        return format!("hardware stamps: absent, {name} has no clock");
+    };
+    let stamped = match (clock.stamps_sent, clock.stamps_received) {
+        (true, true) => "frames that leave and that arrive",
+        (true, false) => "frames that leave",
+        (false, true) => "frames that arrive",
+        (false, false) => "those of PTP at most",
+    };
+    format!(
+        "hardware stamps: /dev/ptp{} of {name} could stamp {stamped}; they are not read (`shunt measure clock` has that clock beside the kernel's)",
+        clock.number
+    )
 }

@@ -89,7 +89,7 @@ impl TcpEcho {
     }
 
     fn recv(&mut self, flags: libc::c_int) -> io::Result<usize> {
-        let Some(stamps) = &mut self.stamps else {
+        let Some(stamps) = self.stamps else {
             return sys::recv(self.socket.as_fd(), &mut self.received, flags);
         };
         // While the answer is on its way.

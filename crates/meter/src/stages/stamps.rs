@@ -4,7 +4,6 @@ use std::{io, os::fd::BorrowedFd};
 
 use hostif::stages::{self, Mark, mark_at};
 
-use super::card::CardStamps;
 use crate::{
     error_queue::ExtendedError,
     sys::{self, ControlMessage},
@@ -14,8 +13,6 @@ use crate::{
 const TAKEN_MAX: usize = 16;
 /// linux/net_tstamp.h: SOF_TIMESTAMPING_TX_SOFTWARE, RX_SOFTWARE, SOFTWARE, OPT_ID, TX_SCHED, TX_ACK, OPT_TSONLY.
 const WANTED: libc::c_int = 1 << 1 | 1 << 3 | 1 << 4 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 11;
-/// SOF_TIMESTAMPING_TX_HARDWARE, RX_HARDWARE, RAW_HARDWARE: the kernel's stamp of a frame that leaves is not told then.
-const WANTED_OF_CARD: libc::c_int = 1 << 0 | 1 << 2 | 1 << 6;
 /// linux/errqueue.h: SO_EE_ORIGIN_TIMESTAMPING, and of what kind the stamp is.
 const ORIGIN_TIMESTAMPING: u8 = 4;
 const KINDS: [(u32, Mark); 3] = [
@@ -29,8 +26,6 @@ const KINDS: [(u32, Mark); 3] = [
 struct Stamp {
     /// When, in nanoseconds since 1970.
     real_ns: Option<u64>,
-    /// When, by the card's clock.
-    card_ns: Option<u64>,
     /// What a stamp of the error queue is of.
     mark: Option<Mark>,
 }
@@ -38,15 +33,14 @@ struct Stamp {
 impl Stamp {
     fn note(&mut self, message: &ControlMessage<'_>) {
         if message.of == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) {
-            // The first of three `struct timespec` is the software's, the last one the card's.
+            // The first of three `struct timespec` is the software's.
             let numbers = message.data.as_chunks::<8>().0;
             let number = |at: usize| numbers.get(at).map(|bytes| u64::from_ne_bytes(*bytes));
-            let time = |at: usize| {
-                let seconds = number(2 * at)?.checked_mul(1_000_000_000)?;
-                let whole = seconds.checked_add(number(2 * at + 1)?)?;
-                (whole > 0).then_some(whole)
-            };
-            (self.real_ns, self.card_ns) = (time(0), time(2));
+            let seconds = number(0).and_then(|seconds| seconds.checked_mul(1_000_000_000));
+            let real_ns = seconds
+                .zip(number(1))
+                .and_then(|(whole, rest)| whole.checked_add(rest));
+            self.real_ns = real_ns.filter(|ns| *ns > 0);
         } else if let Some(error) = ExtendedError::of(message)
             && error.origin == ORIGIN_TIMESTAMPING
         {
@@ -68,10 +62,8 @@ fn receive(
 }
 
 /// A connection whose stamps are noted.
-#[derive(Debug)]
-pub struct KernelStamps {
-    card: Option<CardStamps>,
-}
+#[derive(Debug, Clone, Copy)]
+pub struct KernelStamps(());
 
 impl KernelStamps {
     /// Asks for the stamps of a connection, where this process notes stages and its sockets are the kernel's.
@@ -82,66 +74,32 @@ impl KernelStamps {
         if !stages::is_on() || std::env::var_os("LD_PRELOAD").is_some() {
             return Ok(None);
         }
-        let card = CardStamps::of(socket);
-        let wanted = WANTED | card.as_ref().map_or(0, |_| WANTED_OF_CARD);
-        sys::set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, wanted)?;
-        Ok(Some(Self { card }))
+        sys::set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, WANTED)?;
+        Ok(Some(Self(())))
     }
 
     /// Receives, and notes when it had come to this host.
     pub fn receive(
-        &mut self,
+        self,
         socket: BorrowedFd<'_>,
         buffer: &mut [u8],
         flags: libc::c_int,
     ) -> io::Result<usize> {
         let (count, stamp) = receive(socket, buffer, flags)?;
-        self.note(Mark::Arrived, stamp);
+        mark_at(Mark::Arrived, stamp.real_ns);
         Ok(count)
     }
 
     /// Notes what is told of messages that were sent.
-    pub fn take_sent(&mut self, socket: BorrowedFd<'_>) {
+    pub fn take_sent(self, socket: BorrowedFd<'_>) {
         for _ in 0..TAKEN_MAX {
             let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
             let Ok((_, stamp)) = receive(socket, &mut [], flags) else {
                 return;
             };
             if let Some(mark) = stamp.mark {
-                self.note(mark, stamp);
+                mark_at(mark, stamp.real_ns);
             }
         }
-    }
-
-    fn note(&mut self, mark: Mark, stamp: Stamp) {
-        match &mut self.card {
-            // The card has a time of its own for these two.
-            Some(card) if matches!(mark, Mark::Left | Mark::Arrived) => {
-                card.note(mark, stamp.real_ns, stamp.card_ns);
-            }
-            _ => mark_at(mark, stamp.real_ns),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stamp_of_the_card_stands_beside_the_kernels() {
-        let times: [u64; 6] = [1, 500, 0, 0, 7, 9];
-        let data: Vec<u8> = times.into_iter().flat_map(u64::to_ne_bytes).collect();
-        let read = |data: &[u8]| {
-            let mut stamp = Stamp::default();
-            stamp.note(&ControlMessage {
-                of: (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING),
-                data,
-            });
-            (stamp.real_ns, stamp.card_ns)
-        };
-        assert_eq!(read(&data), (Some(1_000_000_500), Some(7_000_000_009)));
-        assert_eq!(read(&data[..47]), (Some(1_000_000_500), None));
-        assert_eq!(read(&[0; 48]), (None, None));
     }
 }
