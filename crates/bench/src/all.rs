@@ -353,6 +353,17 @@ mod tests {
     }
 
     #[test]
+    fn every_measurement_of_rows_is_on_the_page() {
+        let on_page = Part::value_variants()
+            .iter()
+            .filter_map(|part| part.subject());
+        let on_page: Vec<micro::Subject> = on_page.collect();
+        for subject in micro::Subject::value_variants() {
+            assert!(on_page.contains(subject), "{subject:?}");
+        }
+    }
+
+    #[test]
     fn every_row_is_there() {
         for part in Part::value_variants() {
             if let Some(subject) = part.subject() {

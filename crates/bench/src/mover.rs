@@ -26,7 +26,7 @@ use load::interrupt::{self, Interrupt};
 
 use case::Case;
 use paper::{Cell, Offset, Sink};
-use report::{FolderReport, Report, Shown};
+use report::{FolderReport, Report, Shown, Subject};
 use site::Site;
 use turns::Table;
 
@@ -230,7 +230,7 @@ fn tell(arguments: &Arguments, parts: Vec<FolderReport>, runs: u32) -> anyhow::R
         counters: arguments.counters || arguments.internal,
         is_fresh: arguments.fresh,
     };
-    print(&Report::of(parts, shown), arguments.json)
+    print(&Report::of(Subject::Mover, parts, shown), arguments.json)
 }
 
 fn print(report: &Report, json: bool) -> anyhow::Result<ExitCode> {

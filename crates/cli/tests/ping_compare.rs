@@ -315,6 +315,61 @@ fn saved_runs_are_compared_by_label() {
         "{said}"
     );
     assert!(!said.contains("larger by"), "{said}");
+    // A label is named once.
+    assert!(said.starts_with("before: UDP echo to"), "{said}");
+    for (limit, status) in [("p50=1000", 1), ("mean=1e-6", 1), ("p98=2", 2)] {
+        let found = shunt(&format!("compare {name} --limit {limit}"));
+        assert_eq!(found.status.code(), Some(status), "{limit}: {found:?}");
+    }
+    // Of these two every figure is there.
+    let two = TemporaryFile::new("two.json");
+    let saved = std::fs::read_to_string(file.path()).unwrap();
+    let first_six: Vec<&str> = saved.lines().take(6).collect();
+    std::fs::write(two.path(), first_six.join("\n") + "\n").unwrap();
+    text(&format!(
+        "compare {} --limit p50=1000",
+        two.path().display()
+    ));
+    let said = shunt(&format!(
+        "compare {} --limit p50=1e-6 --json",
+        two.path().display()
+    ));
+    let found: Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(said.status.code(), Some(1), "{found}");
+    assert_eq!(found["exceeded"].as_array().unwrap().len(), 1, "{found}");
+}
+
+#[test]
+fn ctrl_c_leaves_the_rounds_that_are_whole() {
+    use std::io::{BufRead as _, Read as _};
+    let mut child = std::process::Command::new(SHUNT)
+        .args("ping --compare kernel,inline --udp --count 50 --rounds 1000".split(' '))
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("round 2 of 1000: inline") {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "it ended");
+    }
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let mut said = String::new();
+    lines.read_to_string(&mut said).unwrap();
+    let found = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&found.stdout);
+    assert_eq!(found.status.code(), Some(0), "{said}{text}");
+    assert!(said.contains("interrupted: what follows"), "{said}");
+    let row = |name: &str| {
+        let mut rows = text.lines().filter(|line| line.starts_with(name));
+        let row = rows.next().unwrap_or_default().split_ascii_whitespace();
+        row.take(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (kernel, inline) = (row("kernel"), row("inline"));
+    assert_eq!(kernel[1], inline[1], "{text}");
+    assert!(kernel[1].parse::<u32>().unwrap() >= 1, "{text}");
 }
 
 #[test]
@@ -338,6 +393,16 @@ fn a_result_is_written_as_csv_and_as_a_page_that_loads_nothing() {
     assert!(value("p50_us").parse::<f64>().unwrap() > 0.0);
     // No time lies above it.
     assert_eq!(value("p99.9_us"), "");
+    let sizes = text(&format!(
+        "ping 127.0.0.1 --udp --port {port} --sizes 64,128,256 --csv"
+    ));
+    assert_eq!(sizes.lines().count(), 4, "{sizes}");
+    let found = shunt(&format!(
+        "ping 127.0.0.1 --udp --port {port} --report /nothing/there.html"
+    ));
+    // What was measured is told although the page has no place.
+    assert_eq!(found.status.code(), Some(2), "{found:?}");
+    assert!(String::from_utf8_lossy(&found.stdout).contains("50 sent, 50 received"));
     let page = std::fs::read_to_string(file.path()).unwrap();
     assert!(
         page.contains("a&lt;b") && page.contains("<polyline") && page.contains("<rect"),

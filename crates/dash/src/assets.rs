@@ -104,6 +104,19 @@ mod tests {
     }
 
     #[test]
+    fn before_the_first_sample_the_page_says_that_it_asks_and_nothing_that_may_be_wrong() {
+        let page = ASSETS.iter().find(|asset| asset.path == "/live.html");
+        let text = page.unwrap().text;
+        assert!(text.contains(">The engines are being asked.</p>"));
+        for how in ["stages-how", "reports-how"] {
+            assert!(
+                text.contains(&format!("id=\"{how}\" class=\"explain\" hidden>")),
+                "{how}"
+            );
+        }
+    }
+
+    #[test]
     fn the_page_names_nothing_outside_itself_and_is_readable() {
         for asset in ASSETS {
             let lines = asset.text.lines().count();

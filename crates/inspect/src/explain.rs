@@ -99,32 +99,63 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         print_json(&lines)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new("fd | protocol | stack | state | local | remote");
-    let mut reasons = String::new();
-    for line in &lines {
-        let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "*".to_owned());
+    if lines.is_empty() {
+        print(&format!("process {pid} has no sockets\n"))?;
+    } else {
+        print(&text(&lines))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// For people: descriptors of one socket in one row, and each reason once.
+fn text(lines: &[Line]) -> String {
+    let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "*".to_owned());
+    let cells = |line: &Line| {
         let connection = line.connection.as_ref();
         let state = connection.and_then(|row| row["state"].as_str());
-        table.row([
-            line.fd.to_string(),
+        [
             line.protocol.to_owned(),
             line.stack.clone(),
             state.unwrap_or("*").to_owned(),
             word(&line.local),
             word(&line.remote),
-        ]);
-        reasons += &format!("{}: {}", line.fd, line.why);
-        if let Some(change) = line.change {
-            reasons += &format!("; {change}");
+        ]
+    };
+    let mut table = Table::new("fd | protocol | stack | state | local | remote");
+    for (fds, cells) in grouped(lines, cells) {
+        let [protocol, stack, state, local, remote] = cells;
+        table.row([ranges(&fds), protocol, stack, state, local, remote]);
+    }
+    let why = |line: &Line| match line.change {
+        Some(change) => format!("{}; {change}", line.why),
+        None => line.why.clone(),
+    };
+    let reasons = grouped(lines, why).into_iter();
+    let reasons = reasons.map(|(fds, why)| format!("{}: {why}\n", ranges(&fds)));
+    format!("{}\n{}", table.render(), reasons.collect::<String>())
+}
+
+/// Descriptors of which the same is to be said, in the order of the first of each.
+fn grouped<K: PartialEq>(lines: &[Line], key: impl Fn(&Line) -> K) -> Vec<(Vec<u32>, K)> {
+    let mut groups: Vec<(Vec<u32>, K)> = Vec::new();
+    for line in lines {
+        let of = key(line);
+        match groups.iter_mut().find(|(_, known)| *known == of) {
+            Some((fds, _)) => fds.push(line.fd),
+            None => groups.push((vec![line.fd], of)),
         }
-        reasons.push('\n');
     }
-    if lines.is_empty() {
-        print(&format!("process {pid} has no sockets\n"))?;
-    } else {
-        print(&format!("{}\n{reasons}", table.render()))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    groups
+}
+
+/// Numbers as `3, 6-8`.
+fn ranges(fds: &[u32]) -> String {
+    let runs = fds.chunk_by(|one, next| one.checked_add(1) == Some(*next));
+    let run = |run: &[u32]| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        _ => run.iter().map(u32::to_string).collect(),
+    };
+    runs.map(run).collect::<Vec<_>>().join(", ")
 }
 
 /// The engines that the process was told to use, and every other one that has one of its sockets: some programs write
@@ -310,4 +341,48 @@ fn unknown(
         ),
         ..Line::of_kernel(open.fd)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_of_one_socket_share_a_row_and_the_same_reason_is_told_once() {
+        let line = |fd, remote: &str| Line {
+            protocol: "tcp",
+            stack: "@shunt/e".to_owned(),
+            local: Some("10.0.0.1:80".to_owned()),
+            remote: Some(remote.to_owned()),
+            why: "the engine has its address".to_owned(),
+            change: Some("stay away"),
+            ..Line::of_kernel(fd)
+        };
+        let (one, other) = ("10.0.0.2:5000", "10.0.0.2:6000");
+        let mut lines: Vec<Line> = [(6, one), (7, other), (8, other), (513, one)]
+            .map(|(fd, remote)| line(fd, remote))
+            .into();
+        lines.push(Line {
+            why: "no socket of TCP".to_owned(),
+            ..Line::of_kernel(9)
+        });
+        let said = text(&lines);
+        let rows: Vec<&str> = said.lines().collect();
+        assert!(
+            rows[1].starts_with("6, 513") && rows[1].ends_with(one),
+            "{said}"
+        );
+        assert!(
+            rows[2].starts_with("7-8") && rows[2].ends_with(other),
+            "{said}"
+        );
+        assert!(rows[3].starts_with("9 "), "{said}");
+        assert_eq!(
+            rows[5..],
+            [
+                "6-8, 513: the engine has its address; stay away",
+                "9: no socket of TCP"
+            ]
+        );
+    }
 }

@@ -20,16 +20,38 @@ use crate::{
   shunt ping 10.0.0.5 --save runs.json --label after       three times or more
   shunt compare runs.json                                  after by before, with an interval
   shunt compare monday.json tuesday.json --json
+  shunt compare runs.json --limit p50=1.05                 exit status 1 where a p50 is surely 5 % larger
 
 The first label of the first file is what the others are compared with. To compare stacks, shunt ping --compare measures
-them in turns, which says more. Exit status: 0 compared, 2 wrong usage or system error.")]
+them in turns, which says more. Exit status: 0 compared, 1 a limit was not kept, 2 wrong usage or system error.")]
 pub struct Arguments {
     /// Files of --save.
     #[arg(required = true, num_args = 1..=16, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// So many times the first label's value at most, such as p50=1.05; may be given several times. The exit status is 1
+    /// where a label's interval lies above it.
+    #[arg(long, value_name = "FIGURE=RATIO", value_parser = parse_limit)]
+    limit: Vec<RatioLimit>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// What a ratio may be at most.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct RatioLimit {
+    figure: &'static str,
+    most: f64,
+}
+
+fn parse_limit(text: &str) -> Result<RatioLimit, String> {
+    let parsed = || {
+        let (name, most) = text.split_once('=')?;
+        let (figure, _) = FIGURES.iter().find(|(known, _)| *known == name)?;
+        let most: f64 = most.parse().ok()?;
+        (most.is_finite() && most > 0.0).then_some(RatioLimit { figure, most })
+    };
+    parsed().ok_or_else(|| format!("{text:?} is no limit such as mean=1.05, p50=1.1 or p99=2"))
 }
 
 /// Runs of one label.
@@ -59,6 +81,8 @@ struct Comparison {
     version: u32,
     groups: Vec<Group>,
     warnings: Vec<String>,
+    /// Limits that were not kept.
+    exceeded: Vec<String>,
 }
 
 /// Compares.
@@ -81,9 +105,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    let comparison = Comparison::of(&groups);
+    let mut comparison = Comparison::of(&groups);
+    comparison.judge(&arguments.limit);
     output::print_result(arguments.json, &comparison, || comparison.text())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(ExitCode::from(u8::from(!comparison.exceeded.is_empty())))
 }
 
 /// What rounds or runs of one kind came to, times in microseconds.
@@ -182,6 +207,34 @@ impl Comparison {
             version: VERSION,
             groups: groups.collect(),
             warnings,
+            exceeded: Vec::new(),
+        }
+    }
+
+    /// Finds the limits that were not kept: what was not compared keeps none.
+    fn judge(&mut self, limits: &[RatioLimit]) {
+        for RatioLimit { figure, most } in limits {
+            for group in self.groups.iter().skip(1) {
+                let of = group.ratios.iter().find(|ratio| ratio.figure == *figure);
+                let name = &group.name;
+                let said = match of {
+                    None => format!("{name}: {figure} was not compared"),
+                    Some(ratio) => {
+                        // Without an interval nobody knows how sure it is.
+                        let least = ratio.interval.map_or(ratio.ratio, |interval| interval.low);
+                        if least <= *most {
+                            continue;
+                        }
+                        format!(
+                            "{name}: {figure} is {least:.3} times the first label's at least, {most} is the limit"
+                        )
+                    }
+                };
+                self.exceeded.push(said);
+            }
+            if self.groups.len() < 2 {
+                self.exceeded.push(format!("{figure} was not compared"));
+            }
         }
     }
 
@@ -227,6 +280,9 @@ impl Comparison {
         for warning in &self.warnings {
             text += &format!("warning: {warning}\n");
         }
+        for exceeded in &self.exceeded {
+            text += &format!("failed: {exceeded}\n");
+        }
         text
     }
 }
@@ -248,7 +304,10 @@ impl Group {
         };
         Self {
             name: name.to_owned(),
-            heading: reports.first().map_or(String::new(), Report::heading),
+            heading: reports.first().map_or(String::new(), |report| {
+                let bytes = format!("{} bytes", report.payload_bytes);
+                format!("{}, over {}", report.subject_of(&bytes), report.stack)
+            }),
             runs: reports.len(),
             sent: reports.iter().map(|report| report.counts.sent).sum(),
             lost: reports.iter().map(|report| report.counts.lost).sum(),

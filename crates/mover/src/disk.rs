@@ -132,6 +132,46 @@ pub fn read_rate(path: &Path, bytes: u64, stop: &AtomicBool) -> Result<DiskRate,
     })
 }
 
+/// Reads at most so many bytes of a file from its device: what of it lies in the page cache is dropped before.
+///
+/// # Errors
+/// What failed, that `stop` was set, or that the kernel has counted fewer bytes from a device than were read.
+pub fn device_read_rate(path: &Path, bytes: u64, stop: &AtomicBool) -> Result<DiskRate, Error> {
+    let forget = || {
+        let file = File::open(path)?;
+        // What is not on the device yet stays.
+        file.sync_data()?;
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        Ok(())
+    };
+    forget().map_err(Error::file("dropping from the page cache", path))?;
+    let before = fetched_bytes();
+    let rate = read_rate(path, bytes, stop)?;
+    let fetched = before
+        .zip(fetched_bytes())
+        .map(|(before, after)| after.saturating_sub(before));
+    match fetched {
+        Some(fetched) if fetched < rate.bytes / 10 * 9 => {
+            let said = format!(
+                "of {} bytes {fetched} came from a device: this file system keeps or fetches them in another way",
+                rate.bytes
+            );
+            let error = std::io::Error::new(std::io::ErrorKind::Unsupported, said);
+            Err(Error::file("reading", path)(error))
+        }
+        _ => Ok(rate),
+    }
+}
+
+/// Bytes that this process had fetched from devices, see proc_pid_io(5); `None`: this kernel does not count them.
+fn fetched_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/io").ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("read_bytes:"));
+    line?.trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,6 +190,16 @@ mod tests {
         fs::write(folder.join("f"), vec![1; 3_000_000]).unwrap();
         let whole = read_rate(&folder.join("f"), u64::MAX, &go).unwrap();
         assert_eq!(whole.bytes, 3_000_000);
+        let before = fetched_bytes();
+        match device_read_rate(&folder.join("f"), u64::MAX, &go) {
+            Ok(rate) => {
+                assert_eq!(rate.bytes, 3_000_000);
+                let fetched = before.zip(fetched_bytes());
+                assert!(fetched.is_none_or(|(before, after)| after - before >= 2_700_000));
+            }
+            // A file system in memory has no device.
+            Err(error) => assert!(error.to_string().contains("from a device"), "{error}"),
+        }
         fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! Pages for a browser that load nothing from elsewhere: no script, no fonts, light and dark by the reader's setting.
 
-const STYLE: &str = ":root{color-scheme:light dark;--text:#222;--back:#fff;--line:#ccc;--soft:#666;--bad:#a00;--good:#1b6e34;--mark:#3470b8}\
-@media(prefers-color-scheme:dark){:root{--text:#ddd;--back:#181818;--line:#444;--soft:#aaa;--bad:#f77;--good:#6cc785;--mark:#6ea8e8}}\
+const STYLE: &str = ":root{color-scheme:light dark;--text:#222;--back:#fff;--line:#ccc;--soft:#666;--bad:#a00;--good:#1b6e34;--mark:#3470b8;--second:#c9542c;--third:#3a8f4f}\
+@media(prefers-color-scheme:dark){:root{--text:#ddd;--back:#181818;--line:#444;--soft:#aaa;--bad:#f77;--good:#6cc785;--mark:#6ea8e8;--second:#e88a66;--third:#6cc785}}\
 body{font:15px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:var(--text);background:var(--back)}\
 table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .5rem;border-bottom:1px solid var(--line);text-align:right;vertical-align:top}\
 td:first-child,th:first-child{text-align:left}caption{text-align:left;padding:.25rem 0}svg.wide{width:100%;height:auto}.number{white-space:nowrap}.words{text-align:left;min-width:9rem}\

@@ -288,11 +288,20 @@ enum Measured {
 
 #[derive(Debug, Deserialize)]
 struct StagesOfMode {
+    mode: String,
     stages_ns: BTreeMap<String, f64>,
 }
 
-/// Names and nanoseconds of a file.
-fn measured(file: &PathBuf) -> anyhow::Result<BTreeMap<String, f64>> {
+/// Names and nanoseconds.
+#[derive(Debug, Default)]
+struct Own {
+    ns: BTreeMap<String, f64>,
+    /// Of several stacks in the file the one that was taken.
+    whose: Option<String>,
+}
+
+/// What a file has.
+fn measured(file: &PathBuf) -> anyhow::Result<Own> {
     let text =
         fs::read_to_string(file).with_context(|| format!("--with: reading {}", file.display()))?;
     let wrong = || {
@@ -303,16 +312,28 @@ fn measured(file: &PathBuf) -> anyhow::Result<BTreeMap<String, f64>> {
         )
     };
     match serde_json::from_str(&text).with_context(wrong)? {
-        Measured::Named(named) => Ok(named),
+        Measured::Named(ns) => Ok(Own { ns, whose: None }),
         Measured::Stages { modes } => {
+            let names: Vec<String> = modes.iter().map(|one| one.mode.clone()).collect();
             let first = modes.into_iter().next().with_context(wrong)?;
-            Ok(first.stages_ns)
+            let whose = (names.len() > 1).then(|| {
+                format!(
+                    "Measured: {}, the first stack of {} ({}).",
+                    first.mode,
+                    file.display(),
+                    names.join(", ")
+                )
+            });
+            Ok(Own {
+                ns: first.stages_ns,
+                whose,
+            })
         }
     }
 }
 
 fn compare(with: Option<&PathBuf>, json: bool) -> anyhow::Result<()> {
-    let own = with.map(measured).transpose()?.unwrap_or_default();
+    let own = with.map(measured).transpose()?.unwrap_or_default().ns;
     if json {
         #[derive(Serialize)]
         struct Comparison<'a> {
@@ -398,11 +419,11 @@ fn diff(arguments: &Diff) -> anyhow::Result<()> {
         .map(|stage| Stage {
             name: stage.name.clone(),
             expected_ns: Some([stage.least_ns, stage.most_ns]),
-            measured_ns: own.get(&stage.name).copied(),
+            measured_ns: own.ns.get(&stage.name).copied(),
         })
         .collect();
     // What was measured and is no stage of the path is not dropped in silence.
-    for (name, value) in own {
+    for (name, value) in own.ns {
         if !stages.iter().any(|stage| stage.name == name) {
             stages.push(Stage {
                 name,
@@ -417,12 +438,37 @@ fn diff(arguments: &Diff) -> anyhow::Result<()> {
     let mut document = Document::new(composition.title.clone());
     let rows = stages.iter().map(Stage::cells).collect();
     document.table(["stage", "expected ns", "measured ns", ""], rows);
+    if let Some(whose) = own.whose {
+        document.text(whose);
+    }
     output::print(&document.to_text())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_several_stacks_the_one_that_is_taken_is_named() {
+        let file = std::env::temp_dir().join(format!("shunt-path-{}.json", std::process::id()));
+        let of = |text: &str| {
+            fs::write(&file, text).unwrap();
+            let own = measured(&file).unwrap();
+            (own.ns["ring"], own.whose)
+        };
+        let one = r#"{"mode": "inline", "stages_ns": {"ring": 80.0}}"#;
+        let other = r#"{"mode": "kernel", "stages_ns": {"ring": 1.0}}"#;
+        let (ns, whose) = of(&format!(r#"{{"modes": [{one}, {other}]}}"#));
+        let whose = whose.unwrap();
+        assert!(
+            ns == 80.0 && whose.starts_with("Measured: inline, "),
+            "{whose}"
+        );
+        assert!(whose.ends_with("(inline, kernel)."), "{whose}");
+        assert_eq!(of(&format!(r#"{{"modes": [{one}]}}"#)), (80.0, None));
+        assert_eq!(of(r#"{"ring": 7.0}"#), (7.0, None));
+        fs::remove_file(&file).unwrap();
+    }
 
     #[test]
     fn sizes_are_lists_or_doublings() {

@@ -29,6 +29,8 @@ pub enum Part {
     Notify,
     /// Features off and on
     Matrix,
+    /// Two programs and two engines
+    Placement,
     /// Frames without a stack
     Driver,
     /// Quotes in, orders out
@@ -85,6 +87,10 @@ impl Part {
             "response, 9 clients",
             "response beside other load, 9 clients",
         ];
+        let placement = &[
+            "two programs, an engine each",
+            "two programs, one engine for both",
+        ];
         let response_title = "Response time over clients and other load";
         match self {
             Self::Latency => ("Round trips of 64 bytes", 48, latency),
@@ -97,6 +103,7 @@ impl Part {
             Self::Left => ("What is left to other programs", 42, &["16,000 requests/s"]),
             Self::Notify => ("When a sleeping program is told", 32, &[]),
             Self::Matrix => ("Features of the device", 100, &[]),
+            Self::Placement => ("Two programs, one engine or two", 20, placement),
             Self::Driver => ("Frames without a stack", 18, &[]),
             Self::Trading => ("Quotes in, orders out", 20, &[]),
             Self::Overload => ("More than a server can do", 20, &[]),

@@ -37,20 +37,8 @@ pub fn cases() -> Vec<Case> {
     own.collect()
 }
 
-/// The disk alone.
+/// The limits of a transfer: the disk's writing, and the reading of a file that lies in the page cache.
 pub fn limits() -> Vec<Case> {
-    let write = Case {
-        key: DISK_WRITE.to_owned(),
-        title: "the disk's own writing, fdatasync included".to_owned(),
-        group: Group::Limit,
-        tools: &[],
-        stores: false,
-        run: Box::new(|site| {
-            let flag = site.interrupt.flag();
-            let rate = mover::disk::write_rate(&site.target(), site.bytes, flag)?;
-            Ok(Ran::of(rate.bytes, rate.taken.as_secs_f64(), None))
-        }),
-    };
     let read = Case {
         key: "source-read".to_owned(),
         title: "reading the source by itself".to_owned(),
@@ -63,7 +51,39 @@ pub fn limits() -> Vec<Case> {
             Ok(Ran::of(rate.bytes, rate.taken.as_secs_f64(), None))
         }),
     };
-    vec![write, read]
+    vec![disk_write(), read]
+}
+
+/// A disk by itself: no byte is found in the page cache.
+pub fn disk() -> Vec<Case> {
+    let read = Case {
+        key: "disk-read".to_owned(),
+        title: "the disk's own reading, past the page cache".to_owned(),
+        group: Group::Limit,
+        tools: &[],
+        stores: false,
+        run: Box::new(|site| {
+            let flag = site.interrupt.flag();
+            let rate = mover::disk::device_read_rate(&site.source(), site.bytes, flag)?;
+            Ok(Ran::of(rate.bytes, rate.taken.as_secs_f64(), None))
+        }),
+    };
+    vec![disk_write(), read]
+}
+
+fn disk_write() -> Case {
+    Case {
+        key: DISK_WRITE.to_owned(),
+        title: "the disk's own writing, fdatasync included".to_owned(),
+        group: Group::Limit,
+        tools: &[],
+        stores: false,
+        run: Box::new(|site| {
+            let flag = site.interrupt.flag();
+            let rate = mover::disk::write_rate(&site.target(), site.bytes, flag)?;
+            Ok(Ran::of(rate.bytes, rate.taken.as_secs_f64(), None))
+        }),
+    }
 }
 
 fn transfer(site: &Site, send: &str, receive: &str) -> anyhow::Result<Ran> {

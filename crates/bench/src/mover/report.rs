@@ -15,20 +15,33 @@ use crate::{tools, unit::number};
 use output::Table;
 use statistics::Summary;
 
+const SPREAD: &str = "spread = (largest - smallest) / median";
+const UNITS: &str = "Gbit = 10^9 bit, GB = 10^9 bytes, GiB = 2^30 bytes";
 /// See tcp(7).
 const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 #[derive(Debug, Serialize)]
 pub struct Report {
-    measured: &'static str,
+    measured: Subject,
     version: &'static str,
     kernel: String,
     cores: usize,
-    /// What others than `shunt` pace and probe by: shunt chooses reno for what stays on this host.
+    /// What others than `shunt` pace and probe by: shunt chooses reno for what stays on this host. Of a disk nothing is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     congestion_control: Option<String>,
     #[serde(flatten)]
     shown: Shown,
     parts: Vec<FolderReport>,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Subject {
+    /// Transfers of files.
+    Mover,
+    /// A disk by itself.
+    Disk,
 }
 
 /// How it was measured, and what of it is wanted.
@@ -140,14 +153,16 @@ pub fn rows(results: &Results) -> Vec<Row> {
 
 impl Report {
     /// Sums up all places and sizes.
-    pub fn of(parts: Vec<FolderReport>, shown: Shown) -> Self {
+    pub fn of(measured: Subject, parts: Vec<FolderReport>, shown: Shown) -> Self {
+        let congestion = || fs::read_to_string(CONGESTION).ok();
         Self {
-            measured: "mover",
+            measured,
             version: env!("CARGO_PKG_VERSION"),
             kernel: tools::kernel_release(),
             cores: tools::processors(),
-            congestion_control: fs::read_to_string(CONGESTION)
-                .ok()
+            congestion_control: (measured == Subject::Mover)
+                .then(congestion)
+                .flatten()
                 .map(|name| name.trim().to_owned()),
             shown,
             parts,
@@ -166,10 +181,25 @@ impl Report {
 
     pub fn text(&self) -> String {
         let mut text = format!(
-            "\nshunt {}, Linux {}, {} cores; one file from the page cache, over loopback but where a row names two hosts, one stream, moved and synced\n\
-             medians of {} interleaved runs, ratio = median of the ratios within runs, spread = (largest - smallest) / median;\n\
-             Gbit = 10^9 bit, GB = 10^9 bytes, GiB = 2^30 bytes; CPU is that of both ends' processes\n",
-            self.version, self.kernel, self.cores, self.shown.runs
+            "\nshunt {}, Linux {}, {} cores; ",
+            self.version, self.kernel, self.cores
+        );
+        if self.measured == Subject::Disk {
+            text += &format!(
+                "{}; medians of {} runs in turns,\n{SPREAD}, {UNITS}\n",
+                "one file, written with fdatasync at the end, and read past the page cache",
+                self.shown.runs
+            );
+            return self
+                .parts
+                .iter()
+                .fold(text, |text, part| text + &disk_text(part));
+        }
+        text += &format!(
+            "one file from the page cache, over loopback but where a row names two hosts, one stream, moved and synced\n\
+             medians of {} interleaved runs, ratio = median of the ratios within runs, {SPREAD};\n\
+             {UNITS}; CPU is that of both ends' processes\n",
+            self.shown.runs
         );
         if let Some(name) = &self.congestion_control {
             text += &format!(
@@ -187,6 +217,25 @@ impl Report {
         }
         text
     }
+}
+
+/// What the two ways of a disk came to.
+fn disk_text(part: &FolderReport) -> String {
+    let mut table = Table::new("case | Gbit/s | spread | paper | runs");
+    for row in &part.rows {
+        let Some(rate) = &row.gbit_per_s else {
+            continue;
+        };
+        table.row([
+            row.title.clone(),
+            number(rate.median),
+            format!("{:.0} %", rate.spread() * 100.0),
+            row.paper_gbit_per_s.map_or_else(|| "-".to_owned(), number),
+            rate.samples.len().to_string(),
+        ]);
+    }
+    let heading = format!("\n{}, in {}\n", part.place(), part.folder);
+    heading + &table.render() + &not_measured(part)
 }
 
 fn part_text(part: &FolderReport) -> String {
@@ -211,7 +260,12 @@ fn part_text(part: &FolderReport) -> String {
             rate.samples.len().to_string(),
         ]);
     }
-    let mut text = format!("\n{}, in {}\n{}", part.place(), part.folder, table.render());
+    let heading = format!("\n{}, in {}\n", part.place(), part.folder);
+    heading + &table.render() + &not_measured(part) + &intervals_text(part)
+}
+
+fn not_measured(part: &FolderReport) -> String {
+    let mut text = String::new();
     for row in &part.rows {
         if let Some(why) = &row.skipped {
             text += &format!("not measured: {}: {why}\n", row.title);
@@ -220,7 +274,7 @@ fn part_text(part: &FolderReport) -> String {
             text += &format!("failed: {}: {why}\n", row.title);
         }
     }
-    text + &intervals_text(part)
+    text
 }
 
 /// As the paper's table 3: interval, GiB, Gbit/s; of transfers into memory only.
@@ -306,12 +360,41 @@ mod tests {
             counters: false,
             is_fresh: false,
         };
-        let report = Report::of(vec![part], shown);
+        let report = Report::of(Subject::Mover, vec![part], shown);
         let text = report.text();
         assert!(
             text.contains("failed: ") && text.contains("it stored too little"),
             "{text}"
         );
         assert!(text.contains("31.0") && !report.failed(), "{text}");
+    }
+
+    #[test]
+    fn of_a_disk_by_itself_nothing_is_said_of_transfers() {
+        let measured = results(&[
+            (own::DISK_WRITE, Group::Limit, &[32.0, 32.0, 32.0][..]),
+            ("source-read", Group::Limit, &[40.0, 41.0, 42.0]),
+        ]);
+        let part = FolderReport {
+            folder: "/d".to_owned(),
+            file_system: None,
+            bytes: 1 << 30,
+            skipped: None,
+            rows: rows(&measured),
+        };
+        let shown = Shown {
+            runs: 3,
+            counters: false,
+            is_fresh: false,
+        };
+        let report = Report::of(Subject::Disk, vec![part], shown);
+        let text = report.text();
+        for strange in ["congestion", "loopback", "stream", "CPU", "of disk"] {
+            assert!(!text.contains(strange), "{strange}: {text}");
+        }
+        assert!(text.contains("32.0") && text.contains("41.0"), "{text}");
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["measured"], "disk");
+        assert!(json.get("congestion_control").is_none());
     }
 }

@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use hostif::stages::STAGES_VARIABLE;
 use output::Table;
 use serde::Serialize;
@@ -18,7 +18,7 @@ use super::{Arguments, status};
 use crate::runs::{Row, summary_table};
 use crate::{
     probe::Kind,
-    report::{FIGURES, Figure, Report, VERSION, html},
+    report::{FIGURES, Figure, Report, VERSION, html, warning},
     stages::timeline::ASK,
     testbed::{self, Mode, Testbed},
 };
@@ -74,16 +74,34 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
             rounds: Vec::new(),
         });
     }
-    for round in 0..arguments.rounds {
+    measure_rounds(arguments, testbed.as_ref(), &mut modes, stop)?;
+    let comparison = Comparison::of(modes);
+    output::print_result(arguments.json, &comparison, || comparison.text())?;
+    if let Some(file) = &arguments.report {
+        output::write_file("--report", file, &comparison.page())?;
+    }
+    Ok(status(!comparison.exceeded.is_empty()))
+}
+
+/// Measures round by round. Where somebody ends it, the rounds that are whole count.
+fn measure_rounds(
+    arguments: &Arguments,
+    testbed: Option<&Testbed<'_>>,
+    modes: &mut [ModeRounds],
+    stop: &AtomicBool,
+) -> anyhow::Result<()> {
+    'rounds: for round in 0..arguments.rounds {
         let mut order: Vec<&mut ModeRounds> = modes.iter_mut().collect();
         if round % 2 == 1 {
             order.reverse();
         }
         for one in order {
+            let measured = measure(arguments, testbed, one.mode, None);
             if stop.load(Ordering::Relaxed) {
-                bail!("it was ended before all rounds were measured");
+                // The same signal has ended the measurement.
+                break 'rounds;
             }
-            let report = measure(arguments, testbed.as_ref(), one.mode, None)
+            let report = measured
                 .with_context(|| format!("--compare: {}, round {}", one.mode.name(), round + 1))?;
             if !arguments.json {
                 let p50 = report.round_trip.as_ref().and_then(Distribution::median_us);
@@ -100,12 +118,15 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
             one.rounds.push(report);
         }
     }
-    let comparison = Comparison::of(modes);
-    if let Some(file) = &arguments.report {
-        output::write_file("--report", file, &comparison.page())?;
+    let whole = modes.iter().map(|one| one.rounds.len()).min().unwrap_or(0);
+    ensure!(whole > 0, "interrupted before each stack was measured once");
+    for one in modes.iter_mut() {
+        one.rounds.truncate(whole);
     }
-    output::print_result(arguments.json, &comparison, || comparison.text())?;
-    Ok(status(!comparison.exceeded.is_empty()))
+    if stop.load(Ordering::Relaxed) {
+        note!("interrupted: what follows is what the rounds before came to");
+    }
+    Ok(())
 }
 
 /// One measurement over one stack; where it is looked into, with a file for its round trips, and a folder for what is noted of
@@ -197,22 +218,15 @@ fn heading(report: &Report) -> String {
 
 /// The warnings of all rounds by what they say first, with the number of rounds; and what a binary says of itself.
 fn warnings(modes: &[ModeRounds]) -> Vec<String> {
-    let rounds = || modes.iter().flat_map(|one| &one.rounds);
-    let mut kinds: Vec<(&str, usize)> = Vec::new();
-    for warning in rounds().flat_map(|report| &report.warnings) {
-        let kind = warning.split([':', '(']).next().unwrap_or(warning).trim();
-        match kinds.iter_mut().find(|(known, _)| *known == kind) {
-            Some((_, count)) => *count += 1,
-            None => kinds.push((kind, 1)),
-        }
+    let rounds = modes.iter().flat_map(|one| &one.rounds);
+    let mut told = warning::by_kind(rounds, "measurements");
+    if !told.is_empty() {
+        told.push("more --rounds make the interval sure on a machine that others use".to_owned());
     }
-    let total = rounds().count();
-    let told = kinds.iter().map(|(kind, count)| {
-        format!("in {count} of {total} measurements {kind} (--json has each; more --rounds make the interval sure)")
-    });
     let is_ours = |one: &ModeRounds| matches!(one.mode, Mode::Engine | Mode::Inline);
     let unoptimised = output::unoptimised().filter(|_| modes.iter().any(is_ours));
-    told.chain(unoptimised.map(str::to_owned)).collect()
+    told.extend(unoptimised.map(str::to_owned));
+    told
 }
 
 impl ModeRounds {

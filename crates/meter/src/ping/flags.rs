@@ -175,8 +175,8 @@ pub struct Arguments {
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Print the result as CSV: a line of names and a line of values.
-    #[arg(long, conflicts_with_all = ["json", "compare", "sizes", "hops"])]
+    /// Print the result as CSV: a line of names and a line of values, of --sizes one for each.
+    #[arg(long, conflicts_with_all = ["json", "compare", "hops"])]
     pub csv: bool,
     /// Add the result to a file for `shunt compare`; one of several runs may have the same --label.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "sizes", "hops"])]

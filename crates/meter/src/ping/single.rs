@@ -24,6 +24,8 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
     tell_engine(arguments, &mut report);
     report.judge(&arguments.limit, arguments.max_loss);
     report.label.clone_from(&arguments.label);
+    // What a file has no place for is printed all the same.
+    print(arguments, &report)?;
     if let Some(file) = &arguments.samples {
         output::write_file("--samples", file, &samples_text(&measured.outcome.samples)?)?;
         let missing = report
@@ -36,24 +38,23 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
             );
         }
     }
-    print(arguments, &report)
-}
-
-fn print(arguments: &Arguments, report: &Report) -> anyhow::Result<ExitCode> {
     if let Some(file) = &arguments.report {
-        output::write_file("--report", file, &html::page(report))?;
+        output::write_file("--report", file, &html::page(&report))?;
     }
     if let Some(file) = &arguments.save {
-        saved::append(file, report)?;
-    }
-    if arguments.json {
-        output::print_json(report)?;
-    } else if arguments.csv {
-        output::print(&csv::text(std::slice::from_ref(report)))?;
-    } else {
-        output::print(&report.text(arguments.graph))?;
+        saved::append(file, &report)?;
     }
     Ok(status(report.is_failure()))
+}
+
+fn print(arguments: &Arguments, report: &Report) -> anyhow::Result<()> {
+    if arguments.json {
+        output::print_json(report)
+    } else if arguments.csv {
+        output::print(&csv::text(std::slice::from_ref(report)))
+    } else {
+        output::print(&report.text(arguments.graph))
+    }
 }
 
 /// What the flags ask for.

@@ -16,7 +16,7 @@ use super::{Arguments, single, status};
 use crate::{
     environment::Environment,
     measure::Request,
-    report::{Report, VERSION},
+    report::{Report, VERSION, csv, warning},
     session::Outcome,
 };
 
@@ -84,7 +84,11 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
         }),
         sizes,
     };
-    output::print_result(arguments.json, &sweep, || sweep.text())?;
+    if arguments.csv {
+        output::print(&csv::text(&sweep.sizes))?;
+    } else {
+        output::print_result(arguments.json, &sweep, || sweep.text())?;
+    }
     Ok(status(sweep.sizes.iter().any(Report::is_failure)))
 }
 
@@ -116,7 +120,8 @@ impl Sweep {
     fn text(&self) -> String {
         let mut text = String::new();
         if let Some(first) = self.sizes.first() {
-            text += &format!("{}, by size\n\n", first.heading());
+            let subject = first.subject_of("by size");
+            text += &format!("{subject}, over {}\n\n", first.stack);
         }
         let mut table = Table::new(
             "bytes | sent | received | min µs | mean µs | ± µs | p50 µs | p99 µs | max µs",
@@ -154,11 +159,11 @@ impl Sweep {
         for line in last.environment.lines() {
             text += &format!("{line}\n");
         }
+        for warning in warning::by_kind(self.sizes.iter(), "sizes") {
+            text += &format!("warning: {warning}\n");
+        }
         for report in &self.sizes {
             let bytes = report.payload_bytes;
-            for warning in &report.warnings {
-                text += &format!("warning, {bytes} bytes: {warning}\n");
-            }
             for exceeded in &report.exceeded {
                 text += &format!("failed, {bytes} bytes: {exceeded}\n");
             }

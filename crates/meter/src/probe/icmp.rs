@@ -142,7 +142,8 @@ fn open_socket(to: IpAddr, protocol: libc::c_int) -> io::Result<(OwnedFd, bool)>
                 refused.kind(),
                 format!(
                     "no ICMP socket: {refused}. Let your group have one (as root: sysctl \
-                     net.ipv4.ping_group_range='0 2147483647'), or run this with CAP_NET_RAW"
+                     net.ipv4.ping_group_range='0 2147483647'), run this with CAP_NET_RAW, \
+                     or ask by --udp or --connect, which need neither"
                 ),
             )),
         },

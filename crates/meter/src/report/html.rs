@@ -9,7 +9,7 @@ use super::Report;
 use crate::graph;
 
 /// Of the lines, in the order of what is compared.
-const COLOURS: [&str; 3] = ["#3470b8", "#c9542c", "#3a8f4f"];
+const COLOURS: [&str; 3] = ["var(--mark)", "var(--second)", "var(--third)"];
 /// Size of a figure.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 260.0;
@@ -122,7 +122,7 @@ fn bars(found: &Distribution) -> String {
         .unwrap_or(1)
         .max(1) as f64;
     let step = (WIDTH - 2.0 * MARGIN) / cells.len().max(1) as f64;
-    let mut figure = opened();
+    let mut figure = opened("how many round trips took how long");
     for (index, cell) in cells.iter().enumerate() {
         let height = cell.count as f64 / most * (HEIGHT - ABOVE_AND_BELOW);
         let (x, y) = (MARGIN + index as f64 * step, HEIGHT - 30.0 - height);
@@ -171,13 +171,13 @@ fn curves(named: &[(&str, &Distribution)]) -> String {
             - 30.0
             - (us.max(least_us).ln() - low) / (high - low).max(1e-9) * (HEIGHT - ABOVE_AND_BELOW)
     };
-    let mut figure = opened();
+    let mut figure = opened("how long round trips took, by percentile");
     for (index, (name, found)) in named.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
         let points = points(found, x, y);
         let _ = write!(
             figure,
-            "<polyline class=\"curve\" stroke=\"{colour}\" points=\"{points}\"/>"
+            "<polyline class=\"curve\" style=\"stroke:{colour}\" points=\"{points}\"/>"
         );
         let (at, name) = (16.0 + 14.0 * index as f64, escaped(name));
         let _ = write!(
@@ -225,9 +225,10 @@ fn points(found: &Distribution, x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) 
     points
 }
 
-fn opened() -> String {
+/// The beginning of a figure, with what it shows for those who do not see it.
+fn opened(shows: &str) -> String {
     format!(
-        "<svg class=\"wide\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\"><line class=\"axis\" x1=\"{MARGIN}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\"/>",
+        "<svg class=\"wide\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{shows}\"><line class=\"axis\" x1=\"{MARGIN}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\"/>",
         WIDTH - MARGIN,
         y = HEIGHT - 30.0
     )
@@ -252,6 +253,8 @@ mod tests {
                     !figure.contains("NaN") && !figure.contains("inf"),
                     "{figure}"
                 );
+                // Colours are those of the reader's setting, light or dark.
+                assert!(figure.contains("aria-label=") && !figure.contains("=\"#"));
             }
         }
     }

@@ -35,6 +35,15 @@ impl Report {
 
     /// What was measured, in a line.
     pub fn subject(&self) -> String {
+        let label = self
+            .label
+            .as_ref()
+            .map_or(String::new(), |label| format!("{label}: "));
+        label + &self.subject_of(&format!("{} bytes", self.payload_bytes))
+    }
+
+    /// The same without its label, of probes of this size.
+    pub fn subject_of(&self, bytes: &str) -> String {
         let mut target = self.target.clone();
         if let Some(address) = self.address
             && address.to_string() != target
@@ -55,15 +64,8 @@ impl Report {
         } else {
             ""
         };
-        let label = self
-            .label
-            .as_ref()
-            .map_or(String::new(), |label| format!("{label}: "));
-        format!(
-            "{label}{} to {target}: {} bytes, {how}{spinning}",
-            self.kind.title(),
-            self.payload_bytes
-        )
+        let kind = self.kind.title();
+        format!("{kind} to {target}: {bytes}, {how}{spinning}")
     }
 
     fn counts_text(&self) -> String {

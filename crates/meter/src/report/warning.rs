@@ -12,6 +12,26 @@ const LATE_PART: f64 = 0.1;
 /// A counter that is off by more is no clock.
 const DRIFT_PPM: f64 = 100.0;
 
+/// The warnings of several reports by what they say first, with the number of those that have it.
+pub fn by_kind<'r>(
+    reports: impl Iterator<Item = &'r Report> + Clone,
+    measured: &str,
+) -> Vec<String> {
+    let mut kinds: Vec<(&str, usize)> = Vec::new();
+    for warning in reports.clone().flat_map(|report| &report.warnings) {
+        let kind = warning.split([':', '(']).next().unwrap_or(warning).trim();
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((kind, 1)),
+        }
+    }
+    let total = reports.count();
+    let told = kinds
+        .iter()
+        .map(|(kind, count)| format!("in {count} of {total} {measured} {kind} (--json has each)"));
+    told.collect()
+}
+
 /// The warnings of a report.
 pub fn of(report: &Report) -> Vec<String> {
     let mut warnings = Vec::new();
