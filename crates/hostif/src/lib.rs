@@ -65,7 +65,6 @@ pub use region::{HeaderPlace, Region, Resumed};
 pub use ring::{Consumer, Corrupt, Producer, PushError};
 pub use steering::{CORES_MAX, Steering};
 pub use sync::doorbell::{SleepWord, Sleepers};
-#[cfg(not(loom))]
 pub use sync::lock::RegionLock;
 pub use sync::moderation::{Moderation, NOTIFY_VARIABLE};
 pub use sync::poll_lock::PollLock;

@@ -362,3 +362,6 @@ impl<T: Descriptor> Consumer<T> {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(all(test, loom))]
+mod ends;

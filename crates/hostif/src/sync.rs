@@ -4,12 +4,13 @@
 //! See the loom manual. Code that no model covers uses `core::sync::atomic` directly.
 
 pub mod doorbell;
-#[cfg(not(loom))]
 pub mod lock;
 pub mod moderation;
+#[cfg(loom)]
+pub(crate) mod mortal;
 pub mod poll_lock;
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use mortal::{AtomicU32, AtomicU64, Ordering, fence};

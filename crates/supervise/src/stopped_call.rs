@@ -59,16 +59,18 @@ pub struct Blocked {
     pub call: Call,
     /// Its number.
     pub number: i64,
-    /// Messages that are done, of several.
+    /// Bytes that are sent or received; of several messages, how many are done.
     pub done: usize,
+    /// Of several: the bytes that are sent of the one behind them.
+    pub partial: usize,
     /// Until when (SO_RCVTIMEO, SO_SNDTIMEO).
     pub deadline: Option<Instant>,
 }
 
 impl Blocked {
-    /// What it returns when its time is over.
+    /// What it returns when its time is over. Of several messages one counts of which a part was sent.
     pub fn given_up(&self) -> Result<i64, Errno> {
-        match i64::try_from(self.done) {
+        match i64::try_from(self.done + usize::from(self.partial > 0)) {
             Ok(done) if done > 0 => Ok(done),
             _ => Err(Errno::AGAIN),
         }

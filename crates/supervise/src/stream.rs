@@ -61,13 +61,16 @@ fn has_control(call: &Call, number: i64) -> bool {
     sends_with(call, number, |place| place.control)
 }
 
-/// Whether it is a sendmsg(2) whose header names something, by its place and length.
+/// Whether it is a sendmsg(2) or sendmmsg(2) of which a header names something, by its place and length.
 fn sends_with(call: &Call, number: i64, part: impl Fn(MessageLayout) -> (u64, usize)) -> bool {
-    let is_there = |place| {
-        let (at, len) = part(place);
-        at != 0 && len != 0
+    let has_headers = [libc::SYS_sendmsg, libc::SYS_sendmmsg].contains(&number);
+    let is_there = |index| {
+        MessageLayout::of(call, number, index).is_ok_and(|place| {
+            let (at, len) = part(place);
+            at != 0 && len != 0
+        })
     };
-    number == libc::SYS_sendmsg && MessageLayout::of(call, number, 0).is_ok_and(is_there)
+    has_headers && (0..message::count(call, number)).any(is_there)
 }
 
 /// Whether a pair would say of what goes along what TCP does not.
@@ -104,12 +107,14 @@ impl Supervisor {
         };
         // However it goes on: it is in the pair, or tried again.
         relay.urgent_up |= sends && flags & libc::MSG_OOB != 0;
-        if message::has_several(number) {
+        let has_several = message::has_several(number);
+        if has_several && !sends {
             return Ok(Outcome::Continue);
         }
         // The program writes the bytes itself: a signal that takes this answer away makes nothing go twice.
         if sends
             && flags & (SENDING | libc::MSG_OOB) == libc::MSG_MORE
+            && !has_several
             && !says_otherwise(call, number)
         {
             relay.expect_more(MessageLayout::of(call, number, 0)?.len());
@@ -120,6 +125,7 @@ impl Supervisor {
             call: *call,
             number,
             done: 0,
+            partial: 0,
             deadline: None,
         };
         let attempt = relay.attempt(&mut blocked, programs.as_fd());
@@ -130,10 +136,8 @@ impl Supervisor {
             Attempt::NotYet => {}
         }
         let waits = flags & libc::MSG_DONTWAIT == 0 && !is_nonblocking(programs.as_fd());
-        if !waits && blocked.done > 0 {
-            return i64::try_from(blocked.done)
-                .map(Outcome::Return)
-                .map_err(|_| Errno::INVAL);
+        if !waits && let Ok(done) = blocked.given_up() {
+            return Ok(Outcome::Return(done));
         }
         if !waits || relay.blocked.len() >= BLOCKED_MAX {
             let is_device_detached =
@@ -234,8 +238,12 @@ impl Relay {
         blocked: &mut Blocked,
         programs: BorrowedFd<'_>,
     ) -> Result<Attempt, Errno> {
-        if message::sends(blocked.number) {
-            self.send_apart(blocked, programs)
+        let (call, number) = (blocked.call, blocked.number);
+        if message::sends(number) && message::has_several(number) {
+            self.send_several(blocked, programs)
+        } else if message::sends(number) {
+            let place = MessageLayout::of(&call, number, 0)?;
+            self.send_apart((&call, number), &place, &mut blocked.done, programs)
         } else if self.receives_apart(&blocked.call, blocked.number) {
             self.receive_apart(blocked, programs)
         } else {
@@ -243,15 +251,45 @@ impl Relay {
         }
     }
 
-    /// Sends with flags that a pair would not pass on.
-    fn send_apart(
+    /// sendmmsg(2): as many messages as can be sent, one after the other. An error is told where none was (`__sys_sendmmsg`).
+    fn send_several(
         &mut self,
         blocked: &mut Blocked,
         programs: BorrowedFd<'_>,
     ) -> Result<Attempt, Errno> {
         let (call, number) = (blocked.call, blocked.number);
-        let place = MessageLayout::of(&call, number, 0)?;
-        let flags = message::flags(&call, number);
+        while blocked.done < message::count(&call, number) {
+            let place = MessageLayout::of(&call, number, blocked.done);
+            let attempt = place.and_then(|place| {
+                let sent = &mut blocked.partial;
+                let attempt = self.send_apart((&call, number), &place, sent, programs);
+                if *sent > 0 || matches!(attempt, Ok(Attempt::Done(_))) {
+                    place.write_len(call.caller, *sent)?;
+                }
+                attempt
+            });
+            match attempt {
+                Ok(Attempt::Done(_)) => {
+                    blocked.done += 1;
+                    blocked.partial = 0;
+                }
+                Ok(Attempt::NotYet) => return Ok(Attempt::NotYet),
+                ended if blocked.given_up().is_err() => return ended,
+                _ => break,
+            }
+        }
+        blocked.given_up().or(Ok(0)).map(Attempt::Done)
+    }
+
+    /// Sends a message with flags that a pair would not pass on, or more of it: `sent` bytes are.
+    fn send_apart(
+        &mut self,
+        (call, number): (&Call, i64),
+        place: &MessageLayout,
+        sent: &mut usize,
+        programs: BorrowedFd<'_>,
+    ) -> Result<Attempt, Errno> {
+        let flags = message::flags(call, number);
         let mode = if flags & libc::MSG_OOB != 0 {
             WriteMode::Urgent
         } else if flags & libc::MSG_MORE != 0 {
@@ -259,7 +297,7 @@ impl Relay {
         } else {
             WriteMode::Plain
         };
-        let is_named = says_otherwise(&call, number);
+        let is_named = says_otherwise(call, number);
         if is_named {
             place.read_name(call.caller)?;
             // What it asks to be told a pair cannot tell.
@@ -272,8 +310,8 @@ impl Relay {
         };
         loop {
             // However fast the peer's answer came.
-            if blocked.done > 0 && blocked.done == place.len() {
-                return i64::try_from(blocked.done)
+            if *sent > 0 && *sent == place.len() {
+                return i64::try_from(*sent)
                     .map(Attempt::Done)
                     .map_err(|_| Errno::INVAL);
             }
@@ -294,12 +332,12 @@ impl Relay {
             if !is_drained {
                 return Ok(Attempt::NotYet);
             }
-            let piece = place.read_piece(call.caller, blocked.done, PIECE_BYTES)?;
-            let is_last = blocked.done + piece.len() == place.len();
+            let piece = place.read_piece(call.caller, *sent, PIECE_BYTES)?;
+            let is_last = *sent + piece.len() == place.len();
             let mode = if is_last { mode } else { WriteMode::Plain };
             match self.socket.try_send_as(&[IoSlice::new(&piece)], mode) {
                 Ok(0) | Err(Errno::AGAIN) => return Ok(Attempt::NotYet),
-                Ok(sent) => blocked.done += sent,
+                Ok(more) => *sent += more,
                 Err(Errno::PIPE) => return refused,
                 Err(error) => return Err(error),
             }

@@ -88,9 +88,7 @@ impl Unheard {
 
     /// A call that waited is gone: what it has done until then is what it returns.
     pub fn lapse(&mut self, blocked: &Blocked) {
-        if let Ok(done) = i64::try_from(blocked.done)
-            && done > 0
-        {
+        if let Ok(done) = blocked.given_up() {
             self.keep(&blocked.call, blocked.number, Ok(done));
         }
     }
@@ -396,6 +394,7 @@ mod tests {
             call: again,
             number: libc::SYS_recvfrom,
             done: 0,
+            partial: 0,
             deadline: None,
         };
         unheard.lapse(&blocked);

@@ -112,11 +112,10 @@ impl Rings {
         self.completions.tail()
     }
 
-    /// The program may sleep, and the engine that should have rung it is gone.
+    /// The program may sleep, and the engine that should have rung it is gone: perhaps between taking its word and ringing.
     pub fn ring_anew(&self) {
-        if self.program_word.must_ring() {
-            doorbell::ring(self.program_bell.as_fd());
-        }
+        self.program_word.take_up();
+        doorbell::ring(self.program_bell.as_fd());
     }
 }
 

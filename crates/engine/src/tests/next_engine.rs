@@ -7,9 +7,11 @@ use crate::state::rows::crash;
 use core::net::{IpAddr, SocketAddr};
 use engine_config::{Address, Config, History, KeptState};
 use hostif::control::{Reply, Request};
+use hostif::sync::doorbell;
 use hostif::{Completion, Flags, MembershipChange, Op};
 use nic::Driver;
 use nic::wire::{self, WireEnd};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::MemfdFlags;
 use std::sync::Arc;
@@ -270,4 +272,20 @@ fn groups_are_joined_and_left_as_before_wherever_an_engine_ends() {
             return;
         }
     }
+}
+
+#[test]
+fn a_program_whose_word_was_taken_and_whose_bell_was_not_rung_is_rung_by_the_next_engine() {
+    let mut kept = Kept::new();
+    let program = kept.wired.attach(0);
+    let bell = program.bells[0].as_fd();
+    doorbell::drain_program(bell);
+    let word = program.region.program_sleep_word();
+    word.announce();
+    // What an engine does last before it rings.
+    assert!(word.must_ring());
+    kept.go_on();
+    let mut watched = [PollFd::new(&bell, PollFlags::IN)];
+    let rung = rustix::event::poll(&mut watched, Some(&Timespec::default()));
+    assert_eq!(rung, Ok(1), "who sleeps is never told");
 }

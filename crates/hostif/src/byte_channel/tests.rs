@@ -121,6 +121,7 @@ mod models {
     use loom::thread;
 
     use super::*;
+    use crate::sync::mortal::{at_every_step, step};
 
     /// What an engine does for a byte channel: somebody is told, once for each time.
     #[derive(Default)]
@@ -227,6 +228,70 @@ mod models {
             byte_channel.leave();
             let seen = byte_channel.available(0) == Ok(1);
             assert!(sender.join().unwrap() || seen);
+        });
+    }
+
+    /// A sender is killed at any step. Its engine hears of that and tells the receiver, which finds every byte that was told of.
+    #[test]
+    fn loom_what_a_killed_sender_has_told_of_is_read() {
+        at_every_step(3, |end| {
+            let (byte_channel, byte) = (byte_channel(), Cells::private(1));
+            let bell = Arc::new(TestBell::default());
+            let gone = Arc::new(loom::sync::atomic::AtomicBool::new(false));
+            let (theirs, their_byte, end) = (byte_channel.clone(), byte.clone(), end.clone());
+            let (their_bell, is_gone) = (Arc::clone(&bell), Arc::clone(&gone));
+            let sender = thread::spawn(move || {
+                let told = end.run(|| {
+                    their_byte[0].store(7, Ordering::Relaxed);
+                    if theirs.publish(1) {
+                        step();
+                        their_bell.ring();
+                    }
+                });
+                is_gone.store(true, Ordering::Release);
+                their_bell.ring();
+                told.is_some()
+            });
+            let mut is_there = false;
+            while !is_there && !gone.load(Ordering::Acquire) {
+                byte_channel.want_bytes();
+                is_there = byte_channel.available(0) == Ok(1);
+                if !is_there && !gone.load(Ordering::Acquire) {
+                    bell.sleep();
+                }
+            }
+            let told = sender.join().unwrap();
+            is_there |= byte_channel.available(0) == Ok(1);
+            assert!(is_there || !told);
+            assert!(!is_there || byte[0].load(Ordering::Relaxed) == 7);
+        });
+    }
+
+    /// A receiver is killed at any step, and its engine says for it that nobody reads: it sees the bytes that nobody took, or the sender
+    /// sees that nobody reads.
+    #[test]
+    fn loom_bytes_for_a_killed_receiver_are_known_to_somebody() {
+        at_every_step(3, |end| {
+            let byte_channel = byte_channel();
+            let (theirs, end) = (byte_channel.clone(), end.clone());
+            let receiver = thread::spawn(move || {
+                let read = end.run(|| {
+                    theirs.begin();
+                    theirs.want_bytes();
+                    let there = theirs.available(0).unwrap();
+                    let _ = theirs.free(there, there, 0);
+                });
+                // The engine, which knows no position of the receiver's but the one that it told.
+                theirs.leave();
+                let left = theirs.words[HEAD].load(Ordering::Acquire)
+                    - theirs.words[TAIL].load(Ordering::Acquire);
+                (read, left)
+            });
+            let told = byte_channel.publish(1);
+            let is_gone = byte_channel.reader() == Reader::Gone;
+            let (read, left) = receiver.join().unwrap();
+            let is_taken = byte_channel.used(1) == Ok(0);
+            assert!(is_gone || left == 1 || is_taken, "{told} {read:?}");
         });
     }
 }

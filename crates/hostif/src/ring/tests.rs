@@ -4,7 +4,7 @@ use super::*;
 
 /// One word, so that a model stays small.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Number(u64);
+pub(super) struct Number(pub(super) u64);
 
 impl Descriptor for Number {
     fn encode(&self) -> Words {
@@ -20,7 +20,7 @@ impl Descriptor for Number {
     }
 }
 
-fn ring(entries: u32) -> (Producer<Number>, Consumer<Number>, Cells) {
+pub(super) fn ring(entries: u32) -> (Producer<Number>, Consumer<Number>, Cells) {
     let cells = Cells::private(words_for(entries));
     (
         Producer::new(cells.clone()),

@@ -43,6 +43,13 @@ impl SleepWord {
         self.cells[0].load(Ordering::Relaxed) == 1
     }
 
+    /// Ringer, in the place of one that was killed: that one may have taken the word and not rung. The other side is to be rung after
+    /// this, whatever the word has said.
+    pub fn take_up(&self) {
+        self.cells[0].swap(0, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+    }
+
     /// Ringer, after pushing: whether the other side has to be rung (true for one ringer only).
     #[must_use]
     pub fn must_ring(&self) -> bool {

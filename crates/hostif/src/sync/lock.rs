@@ -10,9 +10,10 @@
 //! the lock over does what it would have done, and it finds out when it goes on: it publishes by
 //! comparing, and begins anew where somebody else was there.
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
+#[cfg(not(loom))]
 use rustix::thread::futex::{self, Flags, Timespec};
+
+use crate::sync::{AtomicU32, Ordering};
 
 const WAITERS: u32 = 1 << 31;
 const COPIES: u32 = 1 << 30;
@@ -22,12 +23,22 @@ const SESSION: u32 = COPIES - 1;
 pub const MAX_SESSION: u32 = SESSION;
 /// Waits of [`RECHECK`] after which the lock of one who copies is taken over. Copies take microseconds; one whose thread waits for
 /// a processor for longer loses nothing but its copy.
-const WAITS: u32 = 4;
+const WAITS: u32 = if cfg!(loom) { 1 } else { 4 };
+#[cfg(not(loom))]
 const RECHECK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 5_000_000,
 };
-const SPINS: u32 = 64;
+const SPINS: u32 = if cfg!(loom) { 1 } else { 64 };
+
+/// How a sleep ended.
+#[derive(PartialEq, Eq)]
+#[cfg_attr(loom, allow(dead_code))]
+enum Slept {
+    /// By a wake-up, or at once because the word has changed.
+    Woken,
+    TimedOut,
+}
 
 /// A view of a lock word.
 #[derive(Clone, Copy)]
@@ -105,14 +116,40 @@ impl<'a> RegionLock<'a> {
             {
                 continue;
             }
-            let waited = futex::wait(self.word, Flags::empty(), marked, Some(&RECHECK));
-            if waited == Err(rustix::io::Errno::TIMEDOUT) {
+            if self.sleep(marked) == Slept::TimedOut {
                 waits += 1;
                 if !keep_waiting() {
                     return false;
                 }
             }
         }
+    }
+
+    #[cfg(not(loom))]
+    fn sleep(&self, value: u32) -> Slept {
+        let waited = futex::wait(self.word, Flags::empty(), value, Some(&RECHECK));
+        if waited == Err(rustix::io::Errno::TIMEDOUT) {
+            Slept::TimedOut
+        } else {
+            Slept::Woken
+        }
+    }
+
+    #[cfg(not(loom))]
+    fn wake(&self) {
+        let _ = futex::wake(self.word, Flags::empty(), 1);
+    }
+
+    /// In a model nobody is ever woken: each sleep ends by its time, in any moment.
+    #[cfg(loom)]
+    fn sleep(&self, _: u32) -> Slept {
+        loom::thread::yield_now();
+        Slept::TimedOut
+    }
+
+    #[cfg(loom)]
+    fn wake(&self) {
+        crate::sync::mortal::step();
     }
 
     /// Whether `session` holds the lock.
@@ -136,7 +173,7 @@ impl<'a> RegionLock<'a> {
             {
                 Ok(_) => {
                     if current & WAITERS != 0 {
-                        let _ = futex::wake(self.word, Flags::empty(), 1);
+                        self.wake();
                     }
                     return true;
                 }
@@ -148,98 +185,4 @@ impl<'a> RegionLock<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use core::sync::atomic::AtomicBool;
-    use std::sync::mpsc;
-
-    use super::*;
-
-    #[test]
-    fn a_holder_that_copies_and_does_not_go_on_is_not_waited_for() {
-        let word = AtomicU32::new(0);
-        let lock = RegionLock::new(&word);
-        assert!(lock.lock_to_copy(7, &mut || true));
-        assert!(lock.lock_to_copy(8, &mut || true));
-        assert!(lock.is_held_by(8));
-        lock.unlock(7);
-        assert!(
-            lock.is_held_by(8),
-            "what was taken over is not given back by the other"
-        );
-        lock.unlock(8);
-        assert!(lock.try_lock(7));
-        let mut asked = 0;
-        let taken = lock.lock_to_copy(8, &mut || {
-            asked += 1;
-            asked <= 2 * WAITS
-        });
-        assert!(!taken, "of one who does not copy it is not taken");
-        lock.unlock(7);
-        assert!(lock.lock_to_copy(7, &mut || true));
-        assert!(!lock.lock(8, &mut || false), "nor by one who does not");
-    }
-
-    #[test]
-    fn threads_that_contend_exclude_each_other() {
-        let word = AtomicU32::new(0);
-        let (mut inside, counter) = (0u32, AtomicU32::new(0));
-        let inside_pointer = &AtomicU32::new(0);
-        std::thread::scope(|scope| {
-            for session in 1..=3 {
-                let (word, counter) = (&word, &counter);
-                scope.spawn(move || {
-                    let lock = RegionLock::new(word);
-                    for _ in 0..5000 {
-                        assert!(lock.lock(session, &mut || true));
-                        assert_eq!(inside_pointer.fetch_add(1, Ordering::Relaxed), 0);
-                        counter.fetch_add(1, Ordering::Relaxed);
-                        inside_pointer.fetch_sub(1, Ordering::Relaxed);
-                        lock.unlock(session);
-                    }
-                });
-            }
-        });
-        inside += counter.load(Ordering::Relaxed);
-        assert_eq!(inside, 15000);
-        assert_eq!(word.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn the_death_of_the_holder_frees_its_waiter() {
-        let word = AtomicU32::new(0);
-        assert!(RegionLock::new(&word).try_lock(7));
-        let (send, receive) = mpsc::channel();
-        std::thread::scope(|scope| {
-            let word = &word;
-            scope.spawn(move || {
-                let mut told = false;
-                let taken = RegionLock::new(word).lock(8, &mut || {
-                    if !told {
-                        send.send(()).unwrap();
-                        told = true;
-                    }
-                    true
-                });
-                assert!(taken);
-            });
-            receive.recv().unwrap();
-            assert!(!RegionLock::new(word).release_dead(6));
-            assert!(RegionLock::new(word).release_dead(7));
-        });
-        assert_eq!(word.load(Ordering::Relaxed) & !WAITERS, 8);
-    }
-
-    #[test]
-    fn waiting_ends_when_the_caller_says_so() {
-        let word = AtomicU32::new(9);
-        let asked = AtomicBool::new(false);
-        let taken = RegionLock::new(&word).lock(1, &mut || !asked.swap(true, Ordering::Relaxed));
-        assert!(!taken);
-        RegionLock::new(&word).unlock(1);
-        assert_eq!(
-            word.load(Ordering::Relaxed) & !WAITERS,
-            9,
-            "only the holder unlocks"
-        );
-    }
-}
+mod tests;

@@ -279,6 +279,7 @@ impl Supervisor {
             call: *call,
             number,
             done: 0,
+            partial: 0,
             deadline: None,
         };
         self.reap_before(&blocked, key);

@@ -9,6 +9,7 @@ use loom::thread;
 use super::*;
 use crate::descriptor::{Descriptor, Malformed, Words};
 use crate::ring::{Consumer, Producer, words_for};
+use crate::sync::mortal::{at_every_step, step};
 
 struct Note;
 
@@ -168,5 +169,91 @@ fn loom_two_sleepers_of_one_process_are_both_woken() {
         for thread in waiting {
             thread.join().unwrap();
         }
+    });
+}
+
+/// An engine is killed at any step of telling a program something, also between taking its word and ringing; the next one goes on, and
+/// rings whoever was there, whatever the word says.
+#[test]
+fn loom_a_sleeper_is_woken_although_its_ringer_was_killed() {
+    let steps = at_every_step(3, |end| {
+        let cells = Cells::private(words_for(2));
+        let mut consumer = Consumer::<Note>::new(cells.clone());
+        let word = SleepWord::new(Cells::private(1));
+        let bell = Arc::new(TestBell::default());
+        let (their_word, their_bell, end) = (word.clone(), Arc::clone(&bell), end.clone());
+        let engines = thread::spawn(move || {
+            let tell = |producer: &Producer<Note>| {
+                producer.push(&Note).unwrap();
+                if their_word.must_ring() {
+                    step();
+                    their_bell.ring();
+                }
+            };
+            let whole = end.run(|| tell(&Producer::new(cells.clone())));
+            if whole.is_none() {
+                let next = Producer::resume(cells);
+                their_word.take_up();
+                their_bell.ring();
+                if next.tail() == 0 {
+                    tell(&next);
+                }
+            }
+        });
+        let mut taken = 0;
+        while taken < 1 {
+            word.announce();
+            match consumer.pop().unwrap() {
+                Some(Note) => taken += 1,
+                None => bell.sleep(),
+            }
+            word.withdraw();
+        }
+        engines.join().unwrap();
+    });
+    assert!(steps >= 8, "{steps} steps");
+}
+
+/// A program is killed at any step of telling its engine something. The engine hears of the end as of any other event, and takes what
+/// was pushed.
+#[test]
+fn loom_an_engine_that_sleeps_takes_what_a_killed_program_has_pushed() {
+    at_every_step(3, |end| {
+        let cells = Cells::private(words_for(2));
+        let producer = Producer::<Note>::new(cells.clone());
+        let mut consumer = Consumer::<Note>::new(cells);
+        let word = SleepWord::new(Cells::private(1));
+        // The doorbell and the control channel, which hangs up: one set of descriptors.
+        let bell = Arc::new(TestBell::default());
+        let gone = Arc::new(loom::sync::atomic::AtomicBool::new(false));
+        let (their_word, their_bell, end) = (word.clone(), Arc::clone(&bell), end.clone());
+        let theirs = Arc::clone(&gone);
+        let program = thread::spawn(move || {
+            let pushed = end.run(|| {
+                producer.push(&Note).unwrap();
+                if their_word.must_ring() {
+                    step();
+                    their_bell.ring();
+                }
+            });
+            theirs.store(true, Ordering::Release);
+            their_bell.ring();
+            pushed.is_some()
+        });
+        let mut taken = 0;
+        while !gone.load(Ordering::Acquire) {
+            word.announce();
+            match consumer.pop().unwrap() {
+                Some(Note) => taken += 1,
+                None if gone.load(Ordering::Acquire) => {}
+                None => bell.sleep(),
+            }
+            word.withdraw();
+        }
+        let pushed = program.join().unwrap();
+        while consumer.pop_final().unwrap().is_some() {
+            taken += 1;
+        }
+        assert!(taken == 1 || taken == 0 && !pushed);
     });
 }
