@@ -43,7 +43,8 @@ fn supported(test: &str) -> bool {
     is_installed
 }
 
-/// Builds a package with optimisation, and the folder where that lies: what a debug build does is nobody's concern.
+/// Builds a package with optimisation as the preloaded libraries have it (`cli/build.rs`), and the folder where that lies: what a debug build does is
+/// nobody's concern.
 fn optimised(package: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     // TARGET/PROFILE/deps/TEST
@@ -57,6 +58,7 @@ fn optimised(package: &str) -> PathBuf {
         .arg(&target)
         // Nobody debugs it, and it changes no instruction.
         .env("CARGO_PROFILE_RELEASE_DEBUG", "none")
+        .env("CARGO_PROFILE_RELEASE_LTO", "fat")
         .status()
         .unwrap();
     assert!(status.success(), "{package} does not build");
