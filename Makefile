@@ -27,7 +27,7 @@ help:
 	@echo 'make check   format, lints, unit tests: about a minute'
 	@echo 'make test    everything: check, integration tests, loom models, fuzz bodies'
 	@echo 'make demo-trust  an engine is killed and replaced by another build while clients go on: what they saw'
-	@echo 'make soak    files carried for MINUTES (30) beside one fault after the other: docs/reliability.md; then make cards and all of its other parts'
+	@echo 'make soak    files carried for MINUTES (30) beside one fault after the other: docs/reliability.md; then make cards, and its faults, queues, NUMA nodes, stamps and tests'
 	@echo 'make long    what takes minutes: slow packet scripts, 20,000 bad paths, ten kills of a 10 GiB transfer,'
 	@echo '             bad days in random order under load (SHUNT_SEED, SHUNT_ROUNDS), an engine that ends at every store,'
 	@echo '             programs that fetch 16 MB many times at once (4 MB in make test)'

@@ -39,48 +39,41 @@ pub fn cases() -> Vec<Case> {
 
 /// The limits of a transfer: the disk's writing, and the reading of a file that lies in the page cache.
 pub fn limits() -> Vec<Case> {
-    let read = Case {
-        key: "source-read".to_owned(),
-        title: "reading the source by itself".to_owned(),
-        group: Group::Limit,
-        tools: &[],
-        stores: false,
-        run: Box::new(|site| {
-            let flag = site.interrupt.flag();
-            let rate = mover::disk::read_rate(&site.source(), site.bytes, flag)?;
-            Ok(Ran::of(rate.bytes, rate.taken.as_secs_f64(), None))
-        }),
-    };
+    let title = "reading the source by itself";
+    let read = limit("source-read", title, |site| {
+        let flag = site.interrupt.flag();
+        Ok(mover::disk::read_rate(&site.source(), site.bytes, flag)?)
+    });
     vec![disk_write(), read]
 }
 
 /// A disk by itself: no byte is found in the page cache.
 pub fn disk() -> Vec<Case> {
-    let read = Case {
-        key: "disk-read".to_owned(),
-        title: "the disk's own reading, past the page cache".to_owned(),
-        group: Group::Limit,
-        tools: &[],
-        stores: false,
-        run: Box::new(|site| {
-            let flag = site.interrupt.flag();
-            let rate = mover::disk::device_read_rate(&site.source(), site.bytes, flag)?;
-            Ok(Ran::of(rate.bytes, rate.taken.as_secs_f64(), None))
-        }),
-    };
+    let title = "the disk's own reading, past the page cache";
+    let read = limit("disk-read", title, |site| {
+        let (path, flag) = (site.source(), site.interrupt.flag());
+        Ok(mover::disk::device_read_rate(&path, site.bytes, flag)?)
+    });
     vec![disk_write(), read]
 }
 
 fn disk_write() -> Case {
+    let title = "the disk's own writing, fdatasync included";
+    limit(DISK_WRITE, title, |site| {
+        let flag = site.interrupt.flag();
+        Ok(mover::disk::write_rate(&site.target(), site.bytes, flag)?)
+    })
+}
+
+fn limit(key: &str, title: &str, rate: fn(&Site) -> anyhow::Result<mover::disk::DiskRate>) -> Case {
     Case {
-        key: DISK_WRITE.to_owned(),
-        title: "the disk's own writing, fdatasync included".to_owned(),
+        key: key.to_owned(),
+        title: title.to_owned(),
         group: Group::Limit,
         tools: &[],
         stores: false,
-        run: Box::new(|site| {
-            let flag = site.interrupt.flag();
-            let rate = mover::disk::write_rate(&site.target(), site.bytes, flag)?;
+        run: Box::new(move |site| {
+            let rate = rate(site)?;
             Ok(Ran::of(rate.bytes, rate.taken.as_secs_f64(), None))
         }),
     }

@@ -338,7 +338,23 @@ fn counters_text(part: &FolderReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mover::results::tests::results;
+    use crate::mover::results::{Results, tests::results};
+
+    fn report_of(subject: Subject, measured: &Results) -> Report {
+        let part = FolderReport {
+            folder: "/d".to_owned(),
+            file_system: None,
+            bytes: 1 << 30,
+            skipped: None,
+            rows: rows(measured),
+        };
+        let shown = Shown {
+            runs: 3,
+            counters: false,
+            is_fresh: false,
+        };
+        Report::of(subject, vec![part], shown)
+    }
 
     #[test]
     fn a_peer_that_fails_is_told_and_is_no_failure_of_the_run() {
@@ -348,19 +364,7 @@ mod tests {
             ("peer-x", Group::Peer, &[24.0, 24.0, 24.0]),
         ]);
         measured.fail(2, "it stored too little".to_owned());
-        let part = FolderReport {
-            folder: "/d".to_owned(),
-            file_system: None,
-            bytes: 4 << 30,
-            skipped: None,
-            rows: rows(&measured),
-        };
-        let shown = Shown {
-            runs: 3,
-            counters: false,
-            is_fresh: false,
-        };
-        let report = Report::of(Subject::Mover, vec![part], shown);
+        let report = report_of(Subject::Mover, &measured);
         let text = report.text();
         assert!(
             text.contains("failed: ") && text.contains("it stored too little"),
@@ -375,19 +379,7 @@ mod tests {
             (own::DISK_WRITE, Group::Limit, &[32.0, 32.0, 32.0][..]),
             ("source-read", Group::Limit, &[40.0, 41.0, 42.0]),
         ]);
-        let part = FolderReport {
-            folder: "/d".to_owned(),
-            file_system: None,
-            bytes: 1 << 30,
-            skipped: None,
-            rows: rows(&measured),
-        };
-        let shown = Shown {
-            runs: 3,
-            counters: false,
-            is_fresh: false,
-        };
-        let report = Report::of(Subject::Disk, vec![part], shown);
+        let report = report_of(Subject::Disk, &measured);
         let text = report.text();
         for strange in ["congestion", "loopback", "stream", "CPU", "of disk"] {
             assert!(!text.contains(strange), "{strange}: {text}");
