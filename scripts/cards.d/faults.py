@@ -16,6 +16,8 @@ from words import Failure, say
 # How long a fault lasts, and how long the transfer may take with it.
 SECONDS = 3
 PATIENCE = 150
+# Within how long an engine is to say what is wrong.
+SAID_SECONDS = 40
 
 
 @dataclasses.dataclass
@@ -26,6 +28,8 @@ class Site:
     number: int
     nic: str
     way: str
+    # Where the engine runs: a process, or inside the program.
+    place: str
 
     def run(self, line):
         return self.guest.run(line)
@@ -112,16 +116,23 @@ def registers(site, first, value):
 def receive_queue(site):
     """Nothing arrives in any queue, as from a card that hangs."""
     back = registers(site, RXDCTL, lambda before: before & ~QUEUE_ENABLE)
-    # An engine says of silence that it is silence only after ten seconds in which it asked.
-    time.sleep(LONG)
     yield "nothing has arrived"
     site.run(back)
     # The emulation looks again for what waits when it is given memory to receive into.
     site.run(registers(site, RDT, lambda before: before))
 
 
+def set_queues_short(site):
+    """Has the kernel call a queue full after one frame. It finds a card that sends no more by a queue that stays full, and how much fills one
+    depends on what was sent before (byte queue limits)."""
+    if site.has_driver():
+        limits = f"/sys/class/net/{site.nic}/queues/tx-*/byte_queue_limits"
+        site.run(f"for limits in {limits}; do echo 1 >$limits/limit_max; echo 1 >$limits/limit; done")
+
+
 def send_queue(site):
     """Nothing leaves any queue. The card's driver finds that, and sets the card up anew, or the engine does."""
+    set_queues_short(site)
     registers(site, TXDCTL, lambda before: before & ~QUEUE_ENABLE)
     time.sleep(LONG)
     yield None
@@ -130,6 +141,7 @@ def send_queue(site):
 def iommu(site):
     """The card fetches what it is to send from where it may not: the IOMMU refuses, and the kernel says so."""
     site.run("dmesg -c >/dev/null")
+    set_queues_short(site)
     registers(site, TDBAL, lambda _: NOWHERE)
     site.guest.wait_for("dmesg | grep -q 'DMAR: .*fault addr 0x[0-9a-f]*dead0'", 60, "fault of the IOMMU")
     time.sleep(LONG)
@@ -167,6 +179,8 @@ HUNG = ("send-queue", "IOMMU")
 LONG = 25
 # After these an engine of AF_XDP serves by a packet socket, and says so.
 MADE_ANEW = ("driver", "unplugged")
+# Where an engine is tried, and the program whose output is shown when it fails. An engine inside a program has no log.
+LOGS = {"engine": "engine", "inline": "redis"}
 
 
 class Faults:
@@ -174,6 +188,7 @@ class Faults:
 
     def __init__(self, guest, matrix, names):
         self.guest, self.matrix, self.names = guest, matrix, names
+        self.places = [place for place in matrix.places if place in LOGS]
         self.results = []
 
     def run(self):
@@ -182,21 +197,28 @@ class Faults:
                 continue
             for way in self.matrix.ways:
                 for name in self.names:
-                    result = {"card": card, "way": way, "fault": name}
-                    self.results.append(result)
-                    if self.impossible(card, way, name):
-                        result["outcome"] = "not possible"
-                        continue
-                    try:
-                        nic = self.matrix.find(number)
-                        with self.prepared(nic, way, name) as served:
-                            self.one(Site(self.guest, number, served, way), name)
-                        result["outcome"] = "ok"
-                    except Failure as failure:
-                        is_refused = any(word in str(failure) for word in REFUSED)
-                        words = str(failure) if is_refused else f"{failure}; the engine's last words: {self.matrix.said('engine')}"
-                        result.update(outcome="not possible" if is_refused else "failed", said=words)
-                    say(f"{card} {way} {name}: {result['outcome']} {result.get('said', '')}")
+                    for place in self.places:
+                        if place == "inline" and way == DPDK:
+                            continue
+                        result = {"card": card, "way": way, "fault": name, "place": place}
+                        self.results.append(result)
+                        self.cell(number, result)
+
+    def cell(self, number, result):
+        card, way, name, place = result["card"], result["way"], result["fault"], result["place"]
+        if self.impossible(card, way, name):
+            result["outcome"] = "not possible"
+            return
+        try:
+            nic = self.matrix.find(number)
+            with self.prepared(nic, way, name) as served:
+                self.one(Site(self.guest, number, served, way, place), name)
+            result["outcome"] = "ok"
+        except Failure as failure:
+            is_refused = any(word in str(failure) for word in REFUSED)
+            words = str(failure) if is_refused else f"{failure}; the engine's last words: {self.matrix.said(LOGS[place])}"
+            result.update(outcome="not possible" if is_refused else "failed", said=words)
+        say(f"{card} {way} {name} {place}: {result['outcome']} {result.get('said', '')}")
 
     def impossible(self, card, way, name):
         if name in OF_IGB and card != "igb":
@@ -220,13 +242,17 @@ class Faults:
 
     def one(self, site, name):
         guest, (v4, _) = self.guest, addresses(site.number)["engine"]
+        own = f"--nic {site.nic} {WAYS[site.way][0]} --address {v4}/24"
         pids = []
         try:
-            line = f"shunt engine --nic {site.nic} {WAYS[site.way][0]} --address {v4}/24"
-            pids.append(self.matrix.start("engine", line))
-            self.matrix.wait_for_engine(pids[0])
-            pids.append(self.matrix.start("redis", f"shunt run --policy engine-only -- {REDIS} {v4}"))
-            self.matrix.wait_to_serve("redis", pids[1])
+            if site.place == "engine":
+                pids.append(self.matrix.start("engine", f"shunt engine {own}"))
+                self.matrix.wait_for_engine(pids[0])
+                own = ""
+            else:
+                own = f"--engine-mode inline {own}"
+            pids.append(self.matrix.start("redis", f"shunt run --policy engine-only {own} -- {REDIS} {v4}"))
+            self.matrix.wait_to_serve("redis", pids[-1])
             with guest.beside(sys.executable, PROBE, "slowly_back" if name in FROM_GUEST else "slowly", v4) as transfer:
                 try:
                     transfer.stdout.readline()
@@ -240,7 +266,7 @@ class Faults:
                     raise
                 if transfer.returncode != 0:
                     raise Failure(f"the transfer: {(stderr.strip() or 'no word').splitlines()[-1]}")
-            self.judge_rest(site.way, name, pids[0])
+            self.judge_rest(site, name, pids[0])
         finally:
             for pid in reversed(pids):
                 self.matrix.end(pid)
@@ -249,28 +275,35 @@ class Faults:
         steps = FAULTS[name](site)
         expected = next(steps)
         time.sleep(SECONDS)
-        complaints = self.complaints() if expected else ""
+        complaints = self.complaints_with(expected) if expected else ""
         for _ in steps:
             raise Failure(f"{name}: a fault has two halves")
         if expected and expected not in complaints:
             raise Failure(f"the engine does not say that {site.nic} {expected}: {complaints or 'nothing'}")
-        if expected:
+        if expected and site.place == "engine":
             site.guest.wait_for(f"grep -qF {shlex.quote(expected)} /tmp/engine", 5, f"line of the log that says {expected!r}")
+
+    def complaints_with(self, expected):
+        """What is said of a fault that lasts; of a silence that it is one only after ten seconds in which frames left."""
+        deadline = self.guest.clock.now() + SAID_SECONDS
+        while expected not in (said := self.complaints()) and self.guest.clock.now() < deadline:
+            time.sleep(0.5)
+        return said
 
     def complaints(self):
         return " ".join(json.loads(self.guest.run("shunt status --json"))["complaints"])
 
-    def judge_rest(self, way, name, pid):
+    def judge_rest(self, site, name, pid):
         """Afterwards nothing is to be complained of, and an engine with nothing to do uses no processor."""
         deadline = time.monotonic() + 10
         while (left := self.complaints()) and time.monotonic() < deadline:
-            if way != "af_packet" and name in MADE_ANEW and "made anew" in left:
+            if site.way != "af_packet" and name in MADE_ANEW and "made anew" in left:
                 break
             time.sleep(0.5)
         else:
             if left:
                 raise Failure(f"still said afterwards: {left}")
-        if way == DPDK and name in HUNG:
+        if site.way == DPDK and name in HUNG:
             self.guest.run("grep -q 'took frames and sent none' /tmp/engine")
         ticks = f"cut -d ' ' -f 14,15 /proc/{shlex.quote(pid.strip())}/stat"
         before, start = sum(map(int, self.guest.run(ticks).split())), time.monotonic()
@@ -288,6 +321,13 @@ class Faults:
         lines = ["| card, fault | " + " | ".join(ways) + " |", "|---|" + "---|" * len(ways)]
         for card in [card for card in self.guest.cards if card != VLAN]:
             for fault in self.names:
-                of = {result["way"]: result["outcome"] for result in self.results if (result["card"], result["fault"]) == (card, fault)}
-                lines.append(f"| {card}, {fault} | " + " | ".join(of[way] for way in ways) + " |")
+                cells = [self.words(card, fault, way) for way in ways]
+                lines.append(f"| {card}, {fault} | " + " | ".join(cells) + " |")
         return "\n".join(lines)
+
+    def words(self, card, fault, way):
+        """A cell of the table: where all places are alike, one word."""
+        cells = [result for result in self.results if (result["card"], result["fault"], result["way"]) == (card, fault, way)]
+        if len({cell["outcome"] for cell in cells}) == 1:
+            return cells[0]["outcome"]
+        return "; ".join(f"{cell['place']}: {cell['outcome']}" for cell in cells)

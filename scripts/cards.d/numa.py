@@ -73,10 +73,14 @@ class Numa:
         for pid in self.guest.run("pidof shunt").split():
             pages = {kind: [0] * NODES for kind in KINDS}
             for line in self.guest.run(f"cat /proc/{pid}/numa_maps", check=False).splitlines():
+                on_nodes = {int(node): int(count) for node, count in re.findall(r"N(\d+)=(\d+)", line)}
+                # Keeper and engine share a page, which is on whichever's node.
+                if sum(on_nodes.values()) == 1:
+                    continue
                 for kind, name in KINDS.items():
                     if re.search(name, line):
-                        for node, count in re.findall(r"N(\d+)=(\d+)", line):
-                            pages[kind][int(node)] += int(count)
+                        for node, count in on_nodes.items():
+                            pages[kind][node] += count
             most = {kind: max(most[kind], pages[kind], key=sum) for kind in KINDS}
         return most
 
