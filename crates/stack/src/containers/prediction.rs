@@ -11,7 +11,7 @@ use wire::ipv4::{self, Protocol};
 use wire::ipv6;
 
 /// Connections that are remembered; those whose ports collide take turns. A power of two.
-const ENTRIES: usize = 64;
+const ENTRIES: usize = 256;
 const IP_AT: usize = ethernet::Header::LEN;
 /// Version 4 and no options; and where in such a frame stand: the bytes that make a fragment, the protocol,
 /// the addresses, the ports (RFC 791 §3.1, RFC 9293 §3.1).
@@ -143,10 +143,11 @@ impl<A: Addresses> Table<A> {
     }
 }
 
-/// Where a key with these ports stands: Fibonacci hashing (Knuth, volume 3, §6.4).
+/// Where a key with these ports stands: Fibonacci hashing (Knuth, volume 3, §6.4) of the numbers that they are, so that those of a
+/// peer, who takes every second one for its connections, stand apart.
 #[inline(always)]
 fn place(ports: u32) -> usize {
-    at(u32::from_le(ports).wrapping_mul(0x9e37_79b1) >> (u32::BITS - ENTRIES.ilog2()))
+    at(u32::from_be(ports).wrapping_mul(0x9e37_79b1) >> (u32::BITS - ENTRIES.ilog2()))
 }
 
 /// What was learned.
@@ -235,6 +236,21 @@ mod tests {
         frame[IP_AT] = 0x60;
         frame[NEXT_HEADER_AT_V6] = 6;
         frame
+    }
+
+    /// Linux gives every second port to connections that programs open to one place (`inet_hash_connect`).
+    #[test]
+    fn a_hundred_connections_of_one_peer_stand_apart() {
+        let ports = |peer: u16| {
+            let [[a, b], [c, d]] = [peer, 6379].map(u16::to_be_bytes);
+            u32::from_ne_bytes([a, b, c, d])
+        };
+        for first in [32_768, 40_000, 51_234] {
+            let mut places: Vec<usize> = (0..100).map(|n| place(ports(first + 2 * n))).collect();
+            places.sort_unstable();
+            places.dedup();
+            assert_eq!(places.len(), 100, "from port {first}");
+        }
     }
 
     fn learned(frame: &[u8]) -> Predictions {
