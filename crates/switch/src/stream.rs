@@ -280,6 +280,7 @@ impl Stream {
     }
 
     /// Whether nothing is there, and nothing but bytes can come.
+    #[inline(always)]
     pub fn awaits_bytes(&self) -> bool {
         match &self.sockets {
             Sockets::Tcp(socket) => socket.is_flowing() && socket.readable_bytes() == 0,

@@ -253,6 +253,7 @@ impl TcpSocket {
     /// Bytes that a read would get, also beyond the urgent byte; that one itself is not counted at the
     /// mark unless the program wants it in line (`tcp_poll`).
     #[must_use]
+    #[inline]
     pub fn readable_bytes(&self) -> usize {
         let header = self.header();
         let consumed = header.consumed();

@@ -162,7 +162,7 @@ impl Inline {
 
     /// Runs `work` on the core if the poll lock is free, and then polls as often as others request. `None`: it is not free,
     /// or the engine has ended.
-    #[inline]
+    #[inline(always)]
     fn try_run<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
         if !self.polls.try_take() {
             return None;
@@ -171,7 +171,7 @@ impl Inline {
     }
 
     /// As `try_run`, with the poll lock taken.
-    #[inline]
+    #[inline(always)]
     fn run_held<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
         let unwound = EndsByPanic(self);
         let result = self.run(work);
@@ -199,6 +199,7 @@ impl Inline {
     }
 
     /// Runs `work` with the poll lock held.
+    #[inline(always)]
     fn run<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
         let mut place = self.place();
         match work(place.as_mut()?) {
@@ -324,12 +325,12 @@ impl Inline {
     }
 
     /// Polls for a thread, which may pass its buffer. False: another thread polls.
-    #[inline]
+    #[inline(always)]
     fn try_poll(&self, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> bool {
         self.try_poll_by(|core| self.poll_core(core, user_buffer))
     }
 
-    #[inline]
+    #[inline(always)]
     fn try_poll_by(
         &self,
         poll: impl FnOnce(&mut CoreLoop) -> Result<(tcp::Instant, bool), StartError>,
@@ -353,7 +354,7 @@ impl Inline {
 
     /// A thread waits: polls, unless another thread does, and may pass its buffer for what arrives on one socket. False:
     /// another thread polls.
-    #[inline]
+    #[inline(always)]
     pub fn poll(&self, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> bool {
         self.batch.on_wait();
         self.try_poll(user_buffer)

@@ -27,6 +27,7 @@ pub use self::sending::SendStep;
 pub use self::wait::Wait;
 
 /// recv(2) with its flags; `slices` is where the bytes go.
+#[inline(always)]
 pub fn receive(fd: RawFd, slices: &mut [IoSliceMut<'_>], flags: i32) -> Switched<usize> {
     match with_stream(fd, |call| call.receive(slices, flags))? {
         None => receive_datagram(fd, slices, flags),
@@ -62,6 +63,7 @@ pub fn send(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Switched<usize> {
 }
 
 /// The same, with what of SO_TIMESTAMPING is for this call alone.
+#[inline(always)]
 pub fn send_asking(
     fd: RawFd,
     slices: &[IoSlice<'_>],
