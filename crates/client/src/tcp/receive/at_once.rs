@@ -28,7 +28,7 @@ impl TcpSocket {
         let attachment = self.attachment_of_living().filter(|_| is_usual)?;
         inline_engine::flush_small();
         let receives = &attachment.receives;
-        let has_room = |pending| pending < receives.capacity();
+        let has_capacity = |pending| pending < receives.capacity();
         let window = self.region().window(receive)?;
         let lock = header.receive_lock();
         let _held = self.hold_to_copy(attachment, lock).ok()?;
@@ -36,7 +36,8 @@ impl TcpSocket {
         let there = header.received_end().saturating_sub(start);
         // After `received_end`, as both are told before it.
         let is_strange = header.urgent_end() != 0 || self.byte_channels().is_some();
-        if is_strange || there > receive.size.into() || !receives.pending().is_ok_and(has_room) {
+        if is_strange || there > receive.size.into() || !receives.pending().is_ok_and(has_capacity)
+        {
             return None;
         }
         mark(Mark::Seen);
