@@ -154,6 +154,37 @@ fn peeked_bytes_stay_and_discarded_bytes_go() {
 }
 
 #[test]
+fn the_short_way_of_a_receive_takes_bytes_and_leaves_all_else_to_the_long_one() {
+    let engine = FakeEngine::start();
+    let session = engine.attach();
+    let listener = listener(session, 80);
+    let active = connect(session, 80).unwrap();
+    let passive = accept(&listener).socket;
+    let take = |max: usize| {
+        let (mut one, mut other) = (vec![0; max.min(2)], vec![0; max.saturating_sub(2)]);
+        let slices = &mut [IoSliceMut::new(&mut one), IoSliceMut::new(&mut other)];
+        let taken = passive.take_at_once(slices);
+        taken.map(|taken| [one, other].concat()[..taken].to_vec())
+    };
+    assert_eq!(take(8), None, "nothing is there");
+    send_all(&active, b"abcdefgh").unwrap();
+    wait_until(&[&passive], || passive.readable_bytes() == 8);
+    // Where the windows are is asked by the long way once.
+    assert!(passive.readiness().contains(Readiness::IN));
+    assert_eq!(take(0), None, "nothing is asked for");
+    assert_eq!(take(3), Some(b"abc".to_vec()));
+    assert_eq!(passive.readable_bytes(), 5);
+    assert_eq!(take(8), Some(b"defgh".to_vec()));
+    assert_eq!(take(8), None);
+    assert!(!passive.readiness().contains(Readiness::IN));
+    send_all(&active, b"end").unwrap();
+    active.shutdown(ShutdownHow::Write).unwrap();
+    wait_for(&passive, Readiness::RDHUP);
+    assert_eq!(take(8), None, "the end has come too");
+    assert_eq!(recv_exact(&passive, 3), b"end");
+}
+
+#[test]
 fn a_half_close_ends_the_stream_after_its_last_byte() {
     let engine = FakeEngine::start();
     let session = engine.attach();

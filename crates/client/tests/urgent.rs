@@ -39,6 +39,8 @@ fn a_read_stops_at_the_mark_and_the_next_one_skips_the_urgent_byte() {
     assert!(far.readiness().contains(Readiness::PRI | Readiness::IN));
     assert!(!far.is_at_mark());
     assert_eq!(far.queued_bytes(), 3, "up to the mark");
+    let short = far.take_at_once(&mut [IoSliceMut::new(&mut [0; 64])]);
+    assert_eq!(short, None, "a mark lies ahead");
     assert_eq!(read(&far), Ok(b"abc".to_vec()));
     assert!(far.is_at_mark());
     assert_eq!(far.try_recv_urgent(true), Ok(b'X'));

@@ -36,6 +36,17 @@ fn v6(frame: &[u8], at: usize) -> Option<IpAddr> {
     Some(Ipv6Addr::from(bytes::<16>(frame, at)?).into())
 }
 
+/// Whether the headers surely are of no question, as those of nearly all frames.
+#[inline]
+pub fn asks_nothing(headers: &[u8]) -> bool {
+    let ethertype = bytes(headers, 12).map(|two| EtherType(u16::from_be_bytes(two)));
+    match ethertype {
+        Some(EtherType::IPV4) => true,
+        Some(EtherType::IPV6) => headers.get(IPV6_NEXT_HEADER) != Some(&ICMPV6),
+        _ => false,
+    }
+}
+
 /// Reads it from the headers of a frame.
 #[inline]
 pub fn of(headers: &[u8]) -> Destination {
@@ -84,6 +95,7 @@ mod tests {
         let mut packet = [0; 40];
         packet[16..20].copy_from_slice(&[10, 0, 0, 7]);
         let expected = IpAddr::from([10, 0, 0, 7]);
+        assert!(asks_nothing(&frame(EtherType::IPV4, &packet)));
         assert_eq!(
             of(&frame(EtherType::IPV4, &packet)),
             Destination::Packet(expected)
@@ -109,6 +121,7 @@ mod tests {
         question.emit(&mut request);
         let expected = Destination::Question(IpAddr::from([10, 0, 0, 7]));
         assert_eq!(of(&frame(EtherType::ARP, &request)), expected);
+        assert!(!asks_nothing(&frame(EtherType::ARP, &request)));
         let reply = Packet {
             operation: Operation::REPLY,
             ..question

@@ -88,18 +88,25 @@ fn once<T: Failure>(call: &mut impl FnMut() -> Switched<T>) -> Ended<T> {
     let errno = sys::errno();
     let inside = Inside::enter();
     let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Errno::IO));
-    let handled = inside.leave();
     match result {
         Ok(value) => {
+            drop(inside);
             sys::set_errno(errno);
             Ended::Done(value)
         }
-        Err(RESTART) if restarts(handled) => {
+        Err(error) => failed(error, inside.leave(), errno),
+    }
+}
+
+#[inline(never)]
+fn failed<T: Failure>(error: Errno, handled: Option<Handled>, errno: i32) -> Ended<T> {
+    match error {
+        RESTART if restarts(handled) => {
             sys::set_errno(errno);
             Ended::Restarts
         }
-        Err(RESTART | Errno::INTR) => Ended::Interrupted,
-        Err(error) => {
+        RESTART | Errno::INTR => Ended::Interrupted,
+        error => {
             sys::set_errno(error.raw_os_error());
             Ended::Done(Some(T::FAILED))
         }

@@ -461,22 +461,25 @@ impl Socket {
         if self.is_spent() {
             return events & ERR | OUT | WRNORM | HUP;
         }
-        // A window that is half full may not become fuller: the peer waits for more room.
-        let most = stream
-            .receive_window_bytes()
-            .min(self.receive_limit.load(Ordering::Relaxed))
-            / 2;
-        let low_water = usize::try_from(self.low_water().min(most)).unwrap_or(usize::MAX);
         // Fewer bytes than SO_RCVLOWAT are not news, unless no more will come (tcp_poll).
-        let too_few = low_water > 1
+        let too_few = self.low_water() > 1
             && events & RDHUP == 0
             && stream.phase() == Phase::Connected
-            && stream.readable_bytes() < low_water;
+            && stream.readable_bytes() < self.low_water_of(stream);
         if too_few {
             events & !(IN | RDNORM)
         } else {
             events
         }
+    }
+
+    /// SO_RCVLOWAT, but for a window that is half full: it may not become fuller, as the peer waits for more room.
+    fn low_water_of(&self, stream: &Stream) -> usize {
+        let most = stream
+            .receive_window_bytes()
+            .min(self.receive_limit.load(Ordering::Relaxed))
+            / 2;
+        usize::try_from(self.low_water().min(most)).unwrap_or(usize::MAX)
     }
 
     /// The last reference is gone.

@@ -264,6 +264,12 @@ impl Stream {
         or_nothing(socket.try_recv(slices, peek))
     }
 
+    /// As [`Self::try_receive`], where bytes are there and nothing else is to be said; `None`, with nothing done: it is not so.
+    #[inline]
+    pub fn take_at_once(&self, slices: &mut [IoSliceMut<'_>]) -> Option<usize> {
+        self.tcp().ok()?.take_at_once(slices)
+    }
+
     /// What lies behind the first `filled` bytes of `slices`, as a buffer that the engine may fill while the thread waits.
     pub fn lend<'a, 'b>(
         &'a self,
@@ -274,6 +280,7 @@ impl Stream {
     }
 
     /// Whether nothing is there, and nothing but bytes can come.
+    #[inline(always)]
     pub fn awaits_bytes(&self) -> bool {
         match &self.sockets {
             Sockets::Tcp(socket) => socket.is_flowing() && socket.readable_bytes() == 0,

@@ -36,9 +36,14 @@ impl Chrono {
         }
     }
 
-    #[cold]
+    #[inline]
     fn change(&mut self, now: Instant, doing: Doing) {
-        (self.sending_us, self.limited_us) = self.so_far(now);
+        let running = now.since(self.since).as_us();
+        match self.doing {
+            Doing::Nothing => {}
+            Doing::Sending => self.sending_us += running,
+            Doing::WindowLimited => self.limited_us += running,
+        }
         (self.since, self.doing) = (now, doing);
     }
 

@@ -408,6 +408,7 @@ impl Connection {
     }
 
     /// RFC 5681 §4.1.
+    #[inline]
     pub(crate) fn restart_after_idle(&mut self, now: Instant) {
         if self.snd.max == self.snd.una {
             let long = now.since(self.timers.last_sent) > self.rtt.rto();

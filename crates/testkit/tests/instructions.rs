@@ -27,6 +27,8 @@ const OPERATIONS: [&str; 9] = [
     "send-kept",
     "connect-kept",
 ];
+/// What some of them take at most, whatever is recorded.
+const LIMITS: [(&str, u64); 3] = [("receive", 900), ("send", 2_500), ("connect", 6_500)];
 /// What may be added before it counts as a change, in percent.
 const TOLERANCE_PERCENT: u64 = 10;
 
@@ -126,4 +128,8 @@ fn a_packet_costs_no_more_instructions_than_recorded() {
         writeln!(now, "{operation} {each}").unwrap();
     }
     judge("instructions.txt", &now, &OPERATIONS);
+    for (operation, limit) in LIMITS {
+        let count = recorded(&now, operation).unwrap();
+        assert!(count <= limit, "{operation}: {count} instructions");
+    }
 }

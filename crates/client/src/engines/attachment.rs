@@ -138,6 +138,7 @@ impl Attachment {
     }
 
     /// Tells the engine of a few bytes that were written, without a wait for space in the ring. False: there is none.
+    #[inline(always)]
     pub fn tell_written(&self, note: &Written, _held: Held) -> bool {
         let push = || self.sends.push(note).is_ok();
         if let Some(inline_engine) = inline_engine::current() {

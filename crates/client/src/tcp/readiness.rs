@@ -49,6 +49,9 @@ impl Socket for TcpSocket {
     }
 
     fn readiness(&self) -> Readiness {
+        if let Some(usual) = self.usual_readiness() {
+            return usual;
+        }
         let header = self.header();
         let state = self.state();
         let mut ready = Readiness::empty();
@@ -133,6 +136,12 @@ impl TcpSocket {
     /// Whether the connection stands, and nothing but bytes can come to who reads: no end, no error, nothing urgent.
     #[must_use]
     pub fn is_flowing(&self) -> bool {
+        self.is_told_to_flow() && !self.is_reset()
+    }
+
+    /// [`Self::is_flowing`], as the engine tells it, which may be gone.
+    #[inline]
+    pub(crate) fn is_told_to_flow(&self) -> bool {
         const LOOKED_AT: Flags = Flags::CONNECTED
             .union(Flags::LISTENING)
             .union(Flags::FIN)
@@ -141,9 +150,25 @@ impl TcpSocket {
             .union(Flags::URGENT)
             .union(Flags::CLOSED);
         let header = self.header();
-        header.flags().intersection(LOOKED_AT) == Flags::CONNECTED
-            && header.shut() & SHUT_READ == 0
-            && !self.is_reset()
+        header.flags().intersection(LOOKED_AT) == Flags::CONNECTED && header.shut() & SHUT_READ == 0
+    }
+
+    /// Of a connection that stands in both directions, has no byte channel, has never seen urgent data, and may be written to:
+    /// nearly always. `None`: it is not so, or may not be.
+    #[inline]
+    fn usual_readiness(&self) -> Option<Readiness> {
+        let (send, _) = self.known_spans()?;
+        let header = self.header();
+        let used = header.written().saturating_sub(header.acknowledged());
+        let is_usual = self.is_flowing()
+            && header.shut() == 0
+            && header.urgent_end() == 0
+            && self.byte_channels().is_none()
+            && self.unsent_limit.load(Ordering::Relaxed) == 0
+            && is_writable(header.send_limit(send.size), used);
+        let mut ready = Readiness::OUT;
+        ready.set(Readiness::IN, header.received_end() > header.consumed());
+        is_usual.then_some(ready)
     }
 
     /// The program has looked for bytes in vain: now and then that is a reason to look after the engine.
@@ -228,6 +253,7 @@ impl TcpSocket {
     /// Bytes that a read would get, also beyond the urgent byte; that one itself is not counted at the
     /// mark unless the program wants it in line (`tcp_poll`).
     #[must_use]
+    #[inline]
     pub fn readable_bytes(&self) -> usize {
         let header = self.header();
         let consumed = header.consumed();

@@ -7,6 +7,7 @@
 //! always; the engine looks there when the connection is idle or closed. It is rung, if it sleeps, only at each
 //! quarter: until then the peer still has the other three to fill, so nothing waits for the news.
 
+mod at_once;
 pub mod user_buffer;
 
 use std::io::IoSliceMut;

@@ -69,10 +69,13 @@ impl TcpSocket {
     }
 
     /// The windows, once the connection stands.
+    #[inline]
     pub(crate) fn spans(&self) -> Option<(WindowSpan, WindowSpan)> {
-        if let Some(spans) = self.spans.get() {
-            return Some(*spans);
-        }
+        self.known_spans().or_else(|| self.find_spans())
+    }
+
+    #[inline(never)]
+    fn find_spans(&self) -> Option<(WindowSpan, WindowSpan)> {
         let header = self.header();
         let has_windows = header.flags().contains(Flags::CONNECTED) || self.syn_capacity() > 0;
         if !has_windows || !header.is_of(self.id()) {
@@ -99,6 +102,7 @@ impl TcpSocket {
     }
 
     /// The windows, if this process has looked at them since the connection stands.
+    #[inline]
     pub(crate) fn known_spans(&self) -> Option<(WindowSpan, WindowSpan)> {
         self.spans.get().copied()
     }

@@ -100,6 +100,12 @@ pub fn send_all(socket: &TcpSocket, mut bytes: &[u8]) -> Result<(), Errno> {
 
 pub fn recv_some(socket: &TcpSocket, bytes: &mut [u8]) -> Result<usize, Errno> {
     loop {
+        // The short way where it takes something, for a half of all lengths.
+        let is_short = bytes.len() % 2 == 1;
+        let taken = is_short.then(|| socket.take_at_once(&mut [IoSliceMut::new(bytes)]));
+        if let Some(taken) = taken.flatten() {
+            return Ok(taken);
+        }
         match socket.try_recv(&mut [IoSliceMut::new(bytes)], false) {
             Err(Errno::AGAIN) => wait_for(socket, Readiness::IN),
             result => return result,

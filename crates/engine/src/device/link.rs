@@ -272,6 +272,7 @@ fn source(sources: &mut [Option<Source>], row: u32) -> Option<&mut Source> {
     sources.get_mut(usize::try_from(row).ok()?)?.as_mut()
 }
 
+#[inline(always)]
 fn send(
     driver: &mut dyn Driver,
     queues: &mut Queues,

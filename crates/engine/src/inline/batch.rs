@@ -62,6 +62,7 @@ impl Batch {
     }
 
     /// A note of a small send on `socket` was left. `polled_us`: when a thread has last polled; `now_us`: the clock.
+    #[inline(always)]
     pub(super) fn offer(&self, socket: u64, polled_us: u64, now_us: impl FnOnce() -> u64) -> Offer {
         let is_next = self.socket.load(Ordering::Relaxed) == socket;
         let row = if is_next {

@@ -65,6 +65,9 @@ const TRIES_PER_YIELD: u32 = 256;
 /// Polls that one thread makes because others request them, before it leaves them to the helper.
 const POLLS_FOR_OTHERS: u32 = 16;
 
+/// Polls that take a note alone, in a row at most: then one receives, too, since a program that only sends has to hear of ACKs.
+const NOTES_ALONE_MAX: u32 = 16;
+
 /// What a thread that is about to sleep waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched {
@@ -86,8 +89,8 @@ pub struct Inline {
     /// When a thread of the program last polled, microseconds since `origin`.
     polled_us: AtomicU64,
     batch: Batch,
-    /// The last poll received, too: one that takes notes alone may follow.
-    has_received: AtomicBool,
+    /// How many polls that take a note alone may follow the last one that received, too.
+    notes_alone: AtomicU32,
     /// Threads that sleep on the device.
     watching: AtomicU32,
     /// The helper sleeps until it is kicked.
@@ -143,7 +146,7 @@ impl Inline {
             origin,
             polled_us: AtomicU64::new(0),
             batch: Batch::default(),
-            has_received: AtomicBool::new(false),
+            notes_alone: AtomicU32::new(0),
             watching: AtomicU32::new(0),
             parked: AtomicBool::new(false),
             latency,
@@ -159,7 +162,7 @@ impl Inline {
 
     /// Runs `work` on the core if the poll lock is free, and then polls as often as others request. `None`: it is not free,
     /// or the engine has ended.
-    #[inline]
+    #[inline(always)]
     fn try_run<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
         if !self.polls.try_take() {
             return None;
@@ -168,10 +171,11 @@ impl Inline {
     }
 
     /// As `try_run`, with the poll lock taken.
-    #[inline]
+    #[inline(always)]
     fn run_held<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
-        let _panic = EndsByPanic(self);
+        let unwound = EndsByPanic(self);
         let result = self.run(work);
+        core::mem::forget(unwound);
         if self.polls.let_go() {
             self.poll_for_others();
         }
@@ -195,6 +199,7 @@ impl Inline {
     }
 
     /// Runs `work` with the poll lock held.
+    #[inline(always)]
     fn run<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
         let mut place = self.place();
         match work(place.as_mut()?) {
@@ -254,7 +259,7 @@ impl Inline {
     ) -> Result<(tcp::Instant, bool), StartError> {
         self.batch.on_poll();
         let now = core.now();
-        self.has_received.store(true, Ordering::Relaxed);
+        self.notes_alone.store(NOTES_ALONE_MAX, Ordering::Relaxed);
         let sleeps = self.has_sleepers();
         let worked = core.poll_by(|core| match user_buffer {
             Some(user_buffer) if !sleeps => core.poll_alone(now, user_buffer),
@@ -266,13 +271,14 @@ impl Inline {
         Ok((now, worked))
     }
 
-    /// As `poll_core`, of one note that is in no ring and nothing else. `None` in it: nothing was done.
+    /// As `poll_core`, of one note that is in no ring and nothing else. `None` in it: nothing was done; else whether there is
+    /// anything for the helper.
     #[inline]
     fn poll_note(
         &self,
         core: &mut CoreLoop,
         note: &SmallWrite,
-    ) -> Result<Option<(tcp::Instant, bool)>, StartError> {
+    ) -> Result<Option<bool>, StartError> {
         let now = core.now();
         let sleeps = self.has_sleepers();
         let mut is_taken = true;
@@ -287,30 +293,30 @@ impl Inline {
         if worked && !sleeps {
             core.on_awake()?;
         }
-        Ok(Some((now, worked)))
+        Ok(Some(worked))
     }
 
-    /// Polls for the first note after a poll that received, which is in no ring. False: it has to go by the ring. Nobody's request
-    /// is answered by this, and none must be left: what was left before the note comes first.
+    /// Polls for a note that is in no ring. False: it has to go by the ring. Nobody's request is answered by this, and none must be
+    /// left: what was left before the note comes first. It is no poll of which the helper is to know, since nothing is received.
     #[inline]
     fn try_poll_note(&self, note: &SmallWrite) -> bool {
         if !self.takes_notes_alone() || !self.polls.try_take_unrequested() {
             return false;
         }
         let polled = self.run_held(|core| self.poll_note(core, note)).flatten();
-        if let Some(polled) = polled {
-            self.on_polled(polled);
+        if polled == Some(true) {
+            self.rouse();
         }
         polled.is_some()
     }
 
-    /// Whether the last poll has received: then this one need not.
+    /// Whether a poll has received not long ago: then this one need not.
     fn takes_notes_alone(&self) -> bool {
-        let has_received = self.has_received.load(Ordering::Relaxed);
-        if has_received {
-            self.has_received.store(false, Ordering::Relaxed);
+        let left = self.notes_alone.load(Ordering::Relaxed);
+        if left > 0 {
+            self.notes_alone.store(left - 1, Ordering::Relaxed);
         }
-        has_received
+        left > 0
     }
 
     /// Whether a thread or the helper may sleep on the device.
@@ -319,10 +325,12 @@ impl Inline {
     }
 
     /// Polls for a thread, which may pass its buffer. False: another thread polls.
+    #[inline(always)]
     fn try_poll(&self, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> bool {
         self.try_poll_by(|core| self.poll_core(core, user_buffer))
     }
 
+    #[inline(always)]
     fn try_poll_by(
         &self,
         poll: impl FnOnce(&mut CoreLoop) -> Result<(tcp::Instant, bool), StartError>,
@@ -346,6 +354,7 @@ impl Inline {
 
     /// A thread waits: polls, unless another thread does, and may pass its buffer for what arrives on one socket. False:
     /// another thread polls.
+    #[inline(always)]
     pub fn poll(&self, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> bool {
         self.batch.on_wait();
         self.try_poll(user_buffer)
@@ -475,16 +484,13 @@ impl Inline {
     }
 }
 
-/// A poll that panics is the engine's last: a core in the middle of one is not used again.
+/// A poll that panics is the engine's last: a core in the middle of one is not used again. Dropped only then.
 struct EndsByPanic<'a>(&'a Inline);
 
 impl Drop for EndsByPanic<'_> {
-    #[inline]
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.end(&mut self.0.place());
-            let _ = self.0.polls.let_go();
-        }
+        self.0.end(&mut self.0.place());
+        let _ = self.0.polls.let_go();
     }
 }
 

@@ -152,6 +152,18 @@ fn a_turn_that_panics_ends_the_engine_and_blocks_nobody() {
 }
 
 #[test]
+fn notes_are_polled_for_alone_until_a_poll_has_to_receive() {
+    let (engine, _) = engine("notes");
+    let in_a_row = || (0..100).take_while(|_| engine.takes_notes_alone()).count();
+    assert_eq!(in_a_row(), 0, "nothing was received yet");
+    engine.poll(None);
+    assert_eq!(in_a_row(), 16);
+    assert_eq!(in_a_row(), 0);
+    engine.poll(None);
+    assert_eq!(in_a_row(), 16);
+}
+
+#[test]
 fn the_helper_sends_what_a_program_held_back_and_then_computed() {
     let (engine, _) = engine("holds");
     // As `notify`, but for the clock: sends of a machine this slow would be no row.

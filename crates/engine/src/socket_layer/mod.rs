@@ -85,7 +85,7 @@ impl SocketLayer {
     }
 
     /// Sends what connections have to send. Returns how many segments.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn transmit(&mut self, now: Instant) -> usize {
         let Self {
             stack,

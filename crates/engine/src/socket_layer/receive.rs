@@ -60,6 +60,7 @@ impl SocketLayer {
         frames
     }
 
+    #[inline(always)]
     fn receive_burst(
         &mut self,
         now: Instant,

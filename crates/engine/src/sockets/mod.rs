@@ -293,6 +293,7 @@ impl Sockets {
     }
 
     /// The row of a socket that the session in `slot` holds; stale names and those of others are nothing.
+    #[inline]
     pub fn held_by(&self, id: SocketId, slot: usize) -> Option<u32> {
         let row = self.find(id)?;
         self.holders(row).contains(&slot).then_some(row)
@@ -488,6 +489,7 @@ impl Sockets {
         self.find(SocketId::from_bits(owner)?)
     }
 
+    #[inline]
     fn find(&self, id: SocketId) -> Option<u32> {
         let row = self.rows.get(at(id.row()))?;
         let is_it = row.kind != Kind::Free && row.generation == id.generation;

@@ -32,6 +32,7 @@ impl Sockets {
     }
 
     /// Something made the socket readable.
+    #[inline(always)]
     pub fn count_rx(&mut self, row: u32) {
         self.expect_signal(row);
         let count = self.row(row).rx_events.wrapping_add(1);

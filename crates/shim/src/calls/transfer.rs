@@ -27,6 +27,7 @@ pub use self::sending::SendStep;
 pub use self::wait::Wait;
 
 /// recv(2) with its flags; `slices` is where the bytes go.
+#[inline(always)]
 pub fn receive(fd: RawFd, slices: &mut [IoSliceMut<'_>], flags: i32) -> Switched<usize> {
     match with_stream(fd, |call| call.receive(slices, flags))? {
         None => receive_datagram(fd, slices, flags),
@@ -62,6 +63,7 @@ pub fn send(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Switched<usize> {
 }
 
 /// The same, with what of SO_TIMESTAMPING is for this call alone.
+#[inline(always)]
 pub fn send_asking(
     fd: RawFd,
     slices: &[IoSlice<'_>],
@@ -114,7 +116,12 @@ impl Call<'_> {
     pub fn receive(&self, slices: &mut [IoSliceMut<'_>], flags: i32) -> Result<usize, Errno> {
         let offset = self.socket.peek_offset();
         let mut placed = 0;
-        if flags == 0 && offset < 0 && inline_engine::is_here() && self.may_receive_at_once()? {
+        let is_plain = flags & !libc::MSG_DONTWAIT == 0 && offset < 0;
+        let is_usual = is_plain && self.socket.receives_plainly();
+        if is_usual && let Some(taken) = self.stream.take_at_once(slices) {
+            return Ok(taken);
+        }
+        if is_usual && flags == 0 && inline_engine::is_here() && self.may_receive_at_once()? {
             // It is there when the thread asks for it, nearly always.
             let is_all;
             (placed, is_all) = self.stream.receive_at_once(slices, Inside::held());
@@ -213,11 +220,10 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the call, which finds nothing in the window, is one that waits for as long as it takes and for nothing but bytes.
+    /// Whether the call finds nothing in the window, and waits.
     #[inline]
     fn may_receive_at_once(&self) -> Result<bool, Errno> {
-        let is_usual = self.socket.receives_plainly() && self.stream.awaits_bytes();
-        Ok(is_usual && !self.socket.is_nonblocking(self.fd)?)
+        Ok(self.stream.awaits_bytes() && !self.socket.is_nonblocking(self.fd)?)
     }
 
     /// MSG_OOB never waits (tcp_recv_urg).

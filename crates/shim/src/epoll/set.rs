@@ -139,10 +139,13 @@ impl Interest {
     /// Something of `changed` has happened: queue the interest if that was wished for, and wake who
     /// sleeps on the set. What an edge-triggered interest then reports is all that holds, as in Linux.
     pub fn notify(self: &Arc<Self>, changed: u32) {
-        let (mask, _) = self.wish();
+        let (mask, asked_for) = (self.wish().0, self.asked_for());
+        // One that is queued is asked when it is collected.
+        let may_be_due =
+            || self.queued.load(Ordering::SeqCst) || self.target.hint() & asked_for != 0;
         if changed & (mask | ALWAYS) != 0
-            && self.asked_for() != 0
-            && self.target.hint() & self.asked_for() != 0
+            && asked_for != 0
+            && may_be_due()
             && !self.removed.load(Ordering::Relaxed)
         {
             self.set.enqueue(self);

@@ -32,6 +32,7 @@ impl Socket {
     /// O_NONBLOCK. Asked only when a call would block. The kernel is asked once, and again when the program changes it: a
     /// system call would be a tenth of a round trip. Where another process may have the open file, and change it too, it is
     /// always asked.
+    #[inline(always)]
     pub fn is_nonblocking(&self, fd: RawFd) -> Result<bool, Errno> {
         if self.kernel_listens() {
             let stream = self.borrow_stream();

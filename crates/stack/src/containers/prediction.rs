@@ -9,9 +9,10 @@ use crate::link::interface::InterfaceId;
 use wire::ethernet;
 use wire::ipv4::{self, Protocol};
 use wire::ipv6;
+use zerocopy::FromZeros;
 
 /// Connections that are remembered; those whose ports collide take turns. A power of two.
-const ENTRIES: usize = 64;
+const ENTRIES: usize = 1_024;
 const IP_AT: usize = ethernet::Header::LEN;
 /// Version 4 and no options; and where in such a frame stand: the bytes that make a fragment, the protocol,
 /// the addresses, the ports (RFC 791 §3.1, RFC 9293 §3.1).
@@ -29,7 +30,7 @@ const PORTS_AT_V6: usize = IP_AT + ipv6::Header::LEN;
 const END_V6: usize = PORTS_AT_V6 + 4;
 
 /// What says whose a segment is, as it stands in its frame. The type in the link's header tells the versions of IP apart.
-#[derive(Clone, Copy, Default, PartialEq)]
+#[derive(Clone, Copy, PartialEq, FromZeros)]
 struct Key<A> {
     /// The first and the last eight bytes of the link's header.
     link: [u64; 2],
@@ -40,7 +41,7 @@ struct Key<A> {
 }
 
 /// Both addresses of one version of IP.
-trait Addresses: Copy + Default + PartialEq {
+trait Addresses: Copy + PartialEq + FromZeros {
     /// `None`: not a TCP segment in a packet of this version that is plain and whole. Nothing else is checked.
     fn key(interface: InterfaceId, frame: &[u8]) -> Option<Key<Self>>;
 }
@@ -99,7 +100,7 @@ fn u32_at<const N: usize>(head: &[u8; N], at: usize) -> u32 {
 }
 
 /// Where a segment with this key goes.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, FromZeros)]
 #[repr(align(64))]
 struct Entry<A> {
     key: Key<A>,
@@ -113,8 +114,10 @@ struct Entry<A> {
 struct Table<A>(Box<[Entry<A>; ENTRIES]>);
 
 impl<A: Addresses> Table<A> {
+    /// All zero: memory that no connection has come to need is none.
     fn new() -> Self {
-        Self(Box::new([Entry::default(); ENTRIES]))
+        let fits = "invariant: some pages fit the address space";
+        Self(FromZeros::new_box_zeroed().expect(fits))
     }
 
     #[inline(always)]
@@ -143,10 +146,11 @@ impl<A: Addresses> Table<A> {
     }
 }
 
-/// Where a key with these ports stands: Fibonacci hashing (Knuth, volume 3, §6.4).
+/// Where a key with these ports stands: Fibonacci hashing (Knuth, volume 3, §6.4) of the numbers that they are, so that those of a
+/// peer, who takes every second one for its connections, stand apart.
 #[inline(always)]
 fn place(ports: u32) -> usize {
-    at(u32::from_le(ports).wrapping_mul(0x9e37_79b1) >> (u32::BITS - ENTRIES.ilog2()))
+    at(u32::from_be(ports).wrapping_mul(0x9e37_79b1) >> (u32::BITS - ENTRIES.ilog2()))
 }
 
 /// What was learned.
@@ -235,6 +239,22 @@ mod tests {
         frame[IP_AT] = 0x60;
         frame[NEXT_HEADER_AT_V6] = 6;
         frame
+    }
+
+    /// Linux gives every second port to connections that programs open to one place (`inet_hash_connect`).
+    #[test]
+    fn a_hundred_connections_of_one_peer_stand_apart() {
+        let ports = |peer: u16| {
+            let [[a, b], [c, d]] = [peer, 6379].map(u16::to_be_bytes);
+            u32::from_ne_bytes([a, b, c, d])
+        };
+        for (first, step) in [(32_768, 2), (40_000, 2), (51_234, 2), (33_000, 14)] {
+            let all = (0..100).map(|n| place(ports(first + step * n)));
+            let mut places: Vec<usize> = all.collect();
+            places.sort_unstable();
+            places.dedup();
+            assert_eq!(places.len(), 100, "from port {first}");
+        }
     }
 
     fn learned(frame: &[u8]) -> Predictions {

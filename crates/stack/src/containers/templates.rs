@@ -7,7 +7,7 @@ use crate::tables::ConnectionRecord;
 use wire::template::Template;
 
 /// Connections that are remembered; others with the same place take turns. A power of two.
-const ENTRIES: usize = 64;
+const ENTRIES: usize = 256;
 
 /// What a template was made from, in few words: it is compared for every burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -67,7 +67,7 @@ impl Controller for Cubic {
         self.hystart.start(0);
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_ack(&mut self, window: &mut Window, sample: &AckSample) {
         if sample.in_recovery {
             return;

@@ -70,7 +70,7 @@ impl HyStart {
     }
 
     /// One ACK in the first slow start (§4.3: later ones have a better threshold).
-    #[inline]
+    #[inline(always)]
     pub fn on_ack(&mut self, window: &mut Window, sample: &AckSample) {
         if let Some(rtt) = sample.rtt {
             let rtt_us = u32::try_from(rtt.as_us()).unwrap_or(UNKNOWN - 1);
@@ -81,7 +81,8 @@ impl HyStart {
         if sample.cwnd_limited {
             self.grow(window, sample.acked);
         }
-        let is_low = window.cwnd < self.low_segments.saturating_mul(window.mss);
+        let low = u64::from(self.low_segments) * u64::from(window.mss);
+        let is_low = u64::from(window.cwnd) < low;
         if self.samples >= SAMPLES && !is_low {
             self.judge(window);
         }

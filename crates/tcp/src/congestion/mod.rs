@@ -231,7 +231,13 @@ impl Congestion {
             // The default, known to the compiler.
             return view::<Cubic>(&mut self.area).on_ack(&mut self.window, sample);
         }
-        self.act(|controller, window| controller.on_ack(window, sample));
+        self.on_other_ack(*sample);
+    }
+
+    /// By value: what is told to the default algorithm alone need not be put together in memory.
+    #[inline(never)]
+    fn on_other_ack(&mut self, sample: AckSample) {
+        self.act(|controller, window| controller.on_ack(window, &sample));
     }
 
     pub fn on_congestion_event(&mut self, event: &CongestionEvent) {

@@ -110,11 +110,8 @@ impl Rate {
             self.delivered_us = self.first_sent_us;
         }
         let spacing = u64::from(flight.cwnd) / SNAPSHOTS as u64;
-        let taken = self
-            .snapshots
-            .iter()
-            .fold(0, |all, one| all | one.in_flight);
-        if taken != 0 && end < self.sampled_end + spacing {
+        let holds_some = || self.snapshots.iter().any(|one| one.in_flight != 0);
+        if end < self.sampled_end + spacing && holds_some() {
             return;
         }
         let Some(free) = self.snapshots.iter_mut().find(|one| one.in_flight == 0) else {

@@ -214,7 +214,7 @@ impl<'a> Table<'a> {
     /// New data left: `[start, end)`, where `start` is the highest position sent so far, plus one.
     ///
     /// It joins the last run if that is plain and began to leave within `quantum`.
-    #[inline]
+    #[inline(always)]
     pub fn append(&mut self, now: Instant, start: u64, end: u64, quantum: Duration) {
         let count = self.count();
         if count == 0 {

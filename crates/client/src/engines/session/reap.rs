@@ -126,15 +126,20 @@ impl Session {
         if batch.is_empty() {
             return;
         }
-        let mut notifications = Notifications::default();
+        let mut events: SmallVec<[SocketId; BATCH]> = SmallVec::new();
         for completion in batch {
             match completion {
                 Completion::Done { token, .. } | Completion::Accepted { token, .. } => {
                     attachment.calls.answer(*token, *completion);
                 }
-                Completion::Event { socket } => {
-                    lock(&self.registry).gather(*socket, &mut notifications);
-                }
+                Completion::Event { socket } => events.push(*socket),
+            }
+        }
+        let mut notifications = Notifications::default();
+        if !events.is_empty() {
+            let registry = lock(&self.registry);
+            for socket in &events {
+                registry.gather(*socket, &mut notifications);
             }
         }
         notifications.tell();

@@ -14,7 +14,7 @@ use crate::threads::waker::Waker;
 const CHANNEL_REGIONS_MAX: usize = 32;
 
 /// Observers and waiters that one batch of events mostly concerns.
-const FEW: usize = 4;
+const FEW: usize = 32;
 
 /// Hears that a socket's state may have changed. Called by whichever thread noticed, with no lock of
 /// this crate held; must not sleep, and must not wait for a lock whose holder waits for this crate.

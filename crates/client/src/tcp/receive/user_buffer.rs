@@ -123,6 +123,7 @@ impl DirectReceive for UserBuffer<'_, '_> {
 impl TcpSocket {
     /// Polls an engine inside this process once, for a thread that waits otherwise, with `slices` as its buffer. How many bytes were
     /// placed there, and whether that is all that has arrived.
+    #[inline(always)]
     pub fn receive_at_once(&self, slices: &mut [IoSliceMut<'_>], _held: Held) -> (usize, bool) {
         let Some(inline_engine) = inline_engine::current() else {
             return (0, false);

@@ -21,6 +21,8 @@ pub struct Call<'a> {
 }
 
 /// Runs `body` if an engine serves the socket and it is TCP. When it returns, the signals for what it has seen were sent.
+// What each call of the data path begins with is a part of that call.
+#[inline(always)]
 pub fn with_stream<T>(fd: RawFd, body: impl FnOnce(&Call<'_>) -> Result<T, Errno>) -> Switched<T> {
     let Some(entry) = descriptors::borrow(fd) else {
         return Ok(None);
