@@ -1,6 +1,7 @@
 //! The tables, the stack with its interfaces, and the sockets over them, as an engine core starts with them.
 
 use super::SocketLayer;
+use super::bursts::Bursts;
 use super::senders::Senders;
 use crate::byte_channels::ByteChannels;
 use crate::device::link::{LOOPBACK_ADDRESSES, Link, Loopback, Replies};
@@ -100,6 +101,7 @@ impl SocketLayer {
             stamps: Stamps::default(),
             replies: Replies::new(&*driver),
             link: Link::new(driver, rows, loopback, state.extents),
+            bursts: Bursts::default(),
             byte_channels: ByteChannels::new(core, state.channels),
             shared,
             holders: PortHolders::new(answers),

@@ -5,7 +5,11 @@ use std::time::SystemTime;
 use output::Table;
 use serde_json::Value;
 
-use crate::figures::{self, programs::switches_per_call};
+use crate::figures::{
+    self,
+    histograms::{HISTOGRAMS, Spread},
+    programs::switches_per_call,
+};
 
 /// An engine, its interfaces and its programs.
 pub fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
@@ -50,6 +54,7 @@ pub fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> Stri
     if passed > 0 {
         text += &format!("passed through memory to programs of this host: {passed} bytes\n");
     }
+    text += &spreads(status);
     text += &cores(status);
     for interface in interfaces.as_array().into_iter().flatten() {
         let addresses = words(&interface["addresses"]);
@@ -68,6 +73,24 @@ pub fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> Stri
         );
     }
     text + &protections(&status["protections"]) + &warnings(status) + &tables(status, programs)
+}
+
+/// How long round trips and polls take, and how many frames come together; nothing of what never happened.
+fn spreads(status: &Value) -> String {
+    let told = HISTOGRAMS.iter().filter_map(|figure| {
+        let spread = Spread::of(status, figure.field)?;
+        let (mean, count) = (spread.mean()?, spread.count());
+        let (_, unit) = figure.field.rsplit_once('_')?;
+        let bound = |thousandths| spread.at_most(thousandths);
+        let told = |bound: Option<u64>| bound.map_or("?".to_owned(), |bound| bound.to_string());
+        Some(format!(
+            "{} ({unit}): {count}, mean {mean:.1}, half at most {}, 99 % at most {}\n",
+            figure.title,
+            told(bound(500)),
+            told(bound(990)),
+        ))
+    });
+    told.collect()
 }
 
 /// Over how many cores connections are spread, and how; nothing of an engine of one.
