@@ -98,14 +98,20 @@ fn cores(status: &Value) -> String {
     if status["cores"].as_u64().unwrap_or(1) == 1 {
         return String::new();
     }
-    let shares = status["by_core"].as_array().into_iter().flatten();
-    let shares: Vec<String> = shares.map(|core| core["connections"].to_string()).collect();
+    let shares = |name: &str| {
+        let shares = status["by_core"].as_array().into_iter().flatten();
+        let shares: Vec<String> = shares.map(|core| core[name].to_string()).collect();
+        shares.join(", ")
+    };
     let by_card = match status["spread_by_card"].as_bool() {
         Some(true) => ", spread by the card",
         _ => "",
     };
-    let (count, shares) = (&status["cores"], shares.join(", "));
-    format!("{count} cores, with {shares} connections{by_card}\n")
+    let [connections, received, sent] = ["connections", "rx_frames", "tx_frames"].map(shares);
+    format!(
+        "{} cores, with {connections} connections{by_card}; frames received {received}, sent {sent}\n",
+        status["cores"]
+    )
 }
 
 /// How often another process went on with the engine's connections, and for how long it serves; nothing of an engine without a
