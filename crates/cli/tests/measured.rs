@@ -51,6 +51,64 @@ fn the_layers_of_the_kernels_tcp_add_up_to_what_a_message_takes() {
     );
 }
 
+/// Answers what comes, one byte each time, and asks itself nothing.
+const ANSWERS: &str = "
+import socket
+listener = socket.create_server(('10.77.0.11', 7000))
+print('ready', flush=True)
+one, _ = listener.accept()
+while True:
+    one.send(one.recv(100))
+";
+const ASKS: &str = "
+import socket
+one = socket.create_connection(('10.77.0.11', 7000))
+while True:
+    one.send(b'asked')
+    assert one.recv(100)
+";
+
+#[test]
+fn the_layers_of_shunt_are_told_of_a_program_with_an_engine_inside() {
+    let lab = testkit::two_hosts("measure-process");
+    let [a, b] = ["a", "b"].map(|name| testkit::host(&lab, name));
+    let words = [
+        "run",
+        "--engine-mode=inline",
+        "--",
+        "python3",
+        "-c",
+        ANSWERS,
+    ];
+    let mut server = testkit::start(a, SHUNT, &words);
+    let is_ready = |one: &testkit::Program| one.stdout().contains("ready");
+    server
+        .wait_until("server", testkit::PATIENCE, is_ready)
+        .unwrap();
+    let _asks = testkit::start(b, "python3", &["-c", ASKS]);
+    let pid = server.pid().to_string();
+    let words = ["measure", "layers", "--process", &pid, "--json"];
+    let found = shunt(&words);
+    let errors = String::from_utf8_lossy(&found.stderr);
+    if !found.status.success() && errors.contains("root") {
+        let _ = writeln!(std::io::stderr(), "skipped: layers: {}", errors.trim());
+        return assert!(!geteuid().is_root(), "{errors}");
+    }
+    let found = json(&found);
+    let parts = found["parts"].as_array().unwrap();
+    let share = |name: &str| {
+        let row = parts.iter().find(|row| row["part"] == name);
+        row.and_then(|row| row["share"].as_f64()).unwrap_or(0.0)
+    };
+    let all: f64 = parts.iter().filter_map(|row| row["share"].as_f64()).sum();
+    assert!((all - 1.0).abs() < 1e-6, "{found}");
+    assert!(share("library") > 0.0, "{found}");
+    assert!(share("kernel, system call") > 0.0, "{found}");
+    // Each is a few samples of a hundred.
+    let inside = share("engine") + share("TCP/IP") + share("driver");
+    assert!(inside > 0.0, "{found}");
+}
+
 #[test]
 fn parts_of_this_machine_are_measured_or_named_with_the_reason() {
     let memory = json(&shunt(&["measure", "memory", "--runs", "3", "--json"]));

@@ -67,6 +67,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 families = list(read(sys.stdin.read()))
 assert any(one.name == 'shunt_stack_tcp_in_segs' and one.type == 'counter' for one in families)
 assert any(one.name == 'shunt_memory_total_bytes' and one.unit == 'bytes' for one in families)
+polls, = [one for one in families if one.name == 'shunt_poll_seconds']
+assert polls.type == 'histogram' and polls.unit == 'seconds', polls
 ";
 
 #[test]
@@ -132,6 +134,66 @@ fn a_scraper_gets_the_figures_of_status_in_the_form_that_it_asks_for() {
     ] {
         let line = format!("{name}{{engine=\"@shunt/engine\"}} {value}");
         assert!(open.lines().any(|one| one == line), "{line}\n{open}");
+    }
+}
+
+/// Answers forty messages, and stays.
+const ANSWERS: &str = "
+import signal, socket
+listener = socket.create_server(('10.77.0.11', 7000))
+print('ready', flush=True)
+one, _ = listener.accept()
+for _ in range(40):
+    one.send(one.recv(100))
+one.close()
+print('answered', flush=True)
+signal.pause()
+";
+
+const ASKS_FORTY: &str = "
+import socket
+one = socket.create_connection(('10.77.0.11', 7000))
+for _ in range(40):
+    one.send(b'asked')
+    assert one.recv(100) == b'asked'
+";
+
+#[test]
+fn histograms_count_each_round_trip_and_each_frame_of_forty_answers() {
+    if !world::can_run("metrics-histograms", &["python3"]) {
+        return;
+    }
+    for mode in ["process", "inline"] {
+        let lab = two_hosts(&format!("metrics-histograms-{mode}"));
+        let engine_mode = format!("--engine-mode={mode}");
+        let words = ["run", &engine_mode, "--", "python3", "-c", ANSWERS];
+        let mut server = start(host(&lab, "a"), SHUNT, &words);
+        let said = |word: &'static str| move |one: &Program| one.stdout().contains(word);
+        server
+            .wait_until("server", PATIENCE, said("ready"))
+            .unwrap();
+        run(host(&lab, "b"), "python3", &["-c", ASKS_FORTY]);
+        server
+            .wait_until("answers", PATIENCE, said("answered"))
+            .unwrap();
+        let status: Value = serde_json::from_str(&printed(&lab, &["status", "--json"])).unwrap();
+        let histograms = &status["histograms"];
+        // The SYN-ACK and each answer; the FIN may be acknowledged by then.
+        let counts = 41..=42;
+        let round_trips = &histograms["tcp_round_trip_us"];
+        let count = round_trips["count"].as_u64().unwrap();
+        assert!(counts.contains(&count), "{mode}: {round_trips}");
+        let frames = &histograms["rx_burst_frames"];
+        assert_eq!(frames["sum"], status["driver_counters"]["rx_frames"]);
+        let polls = histograms["poll_us"]["count"].as_u64().unwrap();
+        assert_eq!(polls > 0, mode == "process", "{histograms}");
+        let metrics = printed(&lab, &["metrics"]);
+        let name = "shunt_tcp_round_trip_seconds_count{";
+        let line = metrics.lines().find(|line| line.starts_with(name));
+        let told = line.and_then(|line| line.rsplit_once(' ')?.1.parse().ok());
+        assert!(told.is_some_and(|told| counts.contains(&told)), "{metrics}");
+        let text = printed(&lab, &["status"]);
+        assert!(text.contains("round trips (us): 4"), "{text}");
     }
 }
 

@@ -349,6 +349,23 @@ fn a_connection_that_ends_is_a_failure_and_no_answer() {
 }
 
 #[test]
+fn an_address_of_the_own_kernel_is_said_to_be_one_where_an_engine_serves() {
+    let lab = two_hosts("ping-own-kernel");
+    let _echo = started(&lab, "7007", SHUNT, &["echo"]);
+    let run = "run --nic eth0 --address 10.77.0.90/24 --";
+    let words = "ping 10.77.0.1 --tcp --count 5 --json";
+    let line = run.split(' ').chain([SHUNT]).chain(words.split(' '));
+    let line: Vec<&str> = line.collect();
+    let (_, found) = result(
+        &testkit::command(host(&lab, "a"), SHUNT, &line)
+            .output()
+            .unwrap(),
+    );
+    let warnings = found["warnings"].to_string();
+    assert!(warnings.contains("this host's own kernel"), "{found}");
+}
+
+#[test]
 fn ctrl_c_ends_it_with_what_was_measured() {
     let (answered, answers) = std::sync::mpsc::channel();
     let port = bad_peer(move |socket, message, from| {

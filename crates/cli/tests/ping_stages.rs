@@ -153,6 +153,29 @@ fn over_af_xdp_the_arrival_is_told_apart_from_the_wire() {
 }
 
 #[test]
+fn each_round_has_an_engine_that_notes_and_one_that_does_not_is_named() {
+    let lab = testkit::two_hosts("ping-stages-rounds");
+    let [a, b] = ["a", "b"].map(|name| testkit::host(&lab, name));
+    let echo = ["echo", "--listen", "10.77.0.1:7007"];
+    let _server = testkit::once_serving(testkit::start(a, SHUNT, &echo));
+    let line = "ping 10.77.0.1 --stages --count 50 --json --compare engine --rounds 2 --run";
+    let flags = "--nic eth0 --address 10.77.0.60/24";
+    let line: Vec<&str> = line.split(' ').chain([flags]).collect();
+    let found: Value = serde_json::from_str(&testkit::run(b, SHUNT, &line).stdout).unwrap();
+    let engine = &found["modes"][0];
+    let stages = &engine["stages_ns"];
+    assert!(stages["TCP/IP, sending"].is_number(), "{engine}");
+    // Some program's, at the same address.
+    let other = ["run", "--engine-mode=process", "--nic=eth0", "--address"];
+    let program = ["10.77.0.60/24", "--", SHUNT, "echo", "--listen"];
+    let other = [&other[..], &program, &["10.77.0.60:7008"]].concat();
+    let _other = testkit::once_serving(testkit::start(b, SHUNT, &other));
+    let found = b.command(SHUNT).unwrap().args(&line).output().unwrap();
+    let text = String::from_utf8(found.stderr).unwrap();
+    assert!(text.contains("was not started to note stages"), "{text}");
+}
+
+#[test]
 fn what_has_no_stages_is_refused() {
     for words in [
         &["ping", "--stages", "--udp"][..],
@@ -164,6 +187,27 @@ fn what_has_no_stages_is_refused() {
         assert_eq!(found.status.code(), Some(2), "{words:?}");
         assert!(found.stdout.is_empty(), "{words:?}");
     }
+}
+
+#[test]
+fn what_nobody_answers_is_told_with_the_reason() {
+    let lab = testkit::two_hosts("ping-stages-nobody");
+    let a = testkit::host(&lab, "a");
+    let said = |line: &str, more: &[&str]| {
+        let words: Vec<&str> = line.split(' ').chain(more.iter().copied()).collect();
+        let found = a.command(SHUNT).unwrap().args(words).output().unwrap();
+        assert_eq!(found.status.code(), Some(2));
+        String::from_utf8(found.stderr).unwrap()
+    };
+    let text = said("ping 10.77.0.2 --stages --rounds 1 --port 9", &[]);
+    assert!(text.contains("Connection refused"), "{text}");
+    // A flag that does not fit is told in the words of `shunt run`, and nothing beside them.
+    let flags = "--driver tap --nic tap7 --address 10.9.0.2/24";
+    let line = "ping 10.77.0.2 --compare inline,kernel --connect --rounds 1 --run";
+    let text = said(line, &[flags]);
+    let last = text.trim().lines().last().unwrap();
+    assert!(last.contains("needs --driver"), "{text}");
+    assert!(!text.contains("EOF while parsing"), "{text}");
 }
 
 struct Removed(PathBuf);

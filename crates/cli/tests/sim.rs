@@ -346,7 +346,9 @@ fn a_path_is_720_ns_and_a_measurement_stands_beside_it() {
     let folder = Folder::new();
     let own = folder.written("m.json", "{\"cable\": 40, \"engine\": 8200}");
     let text = ok(&["path", "compare", "--with", &own]);
-    assert!(text.contains("8200") && text.contains("InfiniBand"));
+    for part in ["8200", "InfiniBand", "NetFPGA", "2080", "3568"] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
     let text = ok(&["path", "diff", "pcie-fabric", "--with", &own]);
     assert!(
         text.contains("15 above") && text.contains("not on the path"),

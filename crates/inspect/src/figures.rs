@@ -2,6 +2,7 @@
 //! how several cores make one, and its name as a metric. `status`, its JSON and `shunt metrics` go by this table.
 
 pub mod errors;
+pub mod histograms;
 pub mod programs;
 
 use std::sync::LazyLock;
@@ -94,6 +95,7 @@ counter               | driver_counters.tx_bytes       | driver_tx_bytes        
 counter               | driver_counters.tx_dropped     | driver_tx_dropped            |       | Frames that the device refused for good.
 counter               | driver_counters.tx_busy        | driver_tx_busy               |       | Bursts that were cut short because the device was busy.
 counter               | driver_counters.rx_elsewhere   | driver_rx_elsewhere          |       | Frames of TCP that came in a queue of another core (AF_XDP, DPDK).
+counter               | looks_in_vain                  | driver_rx_looks_in_vain      |       | Looks at the device that found no frame.
 counter               | lost_at_stopped_queue          | driver_lost_at_stopped_queue |       | Frames lost because a queue of the device stood still.
 counter               | copies.sent_bytes              | stream_sent_bytes            | bytes | Bytes of streams taken from programs.
 counter               | copies.received_bytes          | stream_received_bytes        | bytes | Bytes of streams taken by programs.
@@ -146,6 +148,11 @@ mod tests {
     #[test]
     fn names_are_told_once_and_end_with_their_unit() {
         let mut names = HashSet::new();
+        for figure in histograms::HISTOGRAMS.iter() {
+            assert!(names.insert(figure.metric), "{figure:?}");
+            assert!(figure.metric.ends_with(figure.unit), "{figure:?}");
+            assert!(figure.help.ends_with('.'), "{figure:?}");
+        }
         for figure in FIGURES.iter().chain(programs::PROGRAM_FIGURES.iter()) {
             assert!(names.insert(figure.metric), "{figure:?}");
             assert!(figure.metric.ends_with(figure.unit), "{figure:?}");

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use hostif::stages::STAGES_VARIABLE;
 use lab::{FreshAddresses, Host, INTERFACE, Lab, LabSpec, Program, own_binary};
@@ -294,7 +294,10 @@ pub fn driver_word(driver: FrameDriver) -> OsString {
 
 /// What a child of this binary has printed with --json.
 pub fn parse(stdout: &str, stderr: &str) -> anyhow::Result<Report> {
-    serde_json::from_str(stdout).with_context(|| match stderr.trim() {
+    let said = stderr.trim();
+    // What it says itself is the reason, and no parser has more to say of nothing.
+    ensure!(!stdout.trim().is_empty() || said.is_empty(), "{said}");
+    serde_json::from_str(stdout).with_context(|| match said {
         "" => "the measuring program printed no result".to_owned(),
         said => format!("the measuring program printed no result: {said}"),
     })

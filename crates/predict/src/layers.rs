@@ -2,9 +2,12 @@
 //! Table 1 of the paper, which had patched its kernel with a clock reading before and after each layer.
 //!
 //! Here nothing is patched and no function is made slower: the kernel samples where a thread is that sends itself small
-//! messages over loopback, and callers tell for whom a copy or a lock works.
+//! messages over loopback, and callers tell for whom a copy or a lock works. Of a process that runs Shunt's layers are told beside
+//! them (`process.rs`).
 
+mod functions;
 mod names;
+mod process;
 mod sys;
 
 use std::{
@@ -32,13 +35,22 @@ use sys::Sampler;
 #[command(after_help = "Examples:
   shunt measure layers
   shunt measure layers --runs 10 --json
+  shunt measure layers --process $(pidof redis-server)   Shunt's layers and the kernel's, of what runs
+  shunt measure layers --process $(shunt status --json | jq .pid)      of its engine
 
 It needs root: the kernel samples its own functions (perf_event_open). Over loopback the driver is
-only a queue. Shunt's own layers are one program, inlined into each other: they are not told apart.")]
+only a queue. Shunt's layers are told of a process that is busy: a program with an engine inside, one
+beside an engine, or that engine.")]
 pub struct Arguments {
     /// Runs; the median counts
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(3..=100))]
     runs: u8,
+    /// Look at the threads of this process instead: a program on Shunt, or an engine
+    #[arg(long, value_name = "PID", conflicts_with = "runs")]
+    process: Option<u32>,
+    /// With --process: for how long
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=60), requires = "process")]
+    seconds: u8,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -89,9 +101,13 @@ struct Run {
 
 /// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if let Some(pid) = arguments.process {
+        let time = Duration::from_secs(u64::from(arguments.seconds));
+        return process::execute(pid, time, arguments.json);
+    }
     let interrupt = Interrupt::catch()?;
     let mut names = Names::of_this_kernel()?;
-    let mut sampler = Sampler::open(PERIOD_NS).context(
+    let mut sampler = Sampler::open(PERIOD_NS, 0).context(
         "sampling the kernel (perf_event_open): run as root, or let kernel.perf_event_paranoid be 1",
     )?;
     let mut pair = loopback::pair()?;
@@ -120,7 +136,7 @@ fn run(
     sampler.stop().context("sampling")?;
     let mut counts: BTreeMap<(Layer, bool), u64> = BTreeMap::new();
     let mut samples = 0;
-    let lost = sampler.take(|addresses| {
+    let lost = sampler.take(|_, addresses| {
         samples += 1;
         if let Some(place) = names.place(addresses) {
             *counts.entry(place).or_default() += 1;

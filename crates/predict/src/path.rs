@@ -6,7 +6,9 @@ use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use sim::{
-    path::{Component, Composition, Path, builtin, builtin_names, components, technologies},
+    path::{
+        Component, Composition, Path, builtin, builtin_names, components, results, technologies,
+    },
     report::document::Document,
 };
 
@@ -338,10 +340,12 @@ fn compare(with: Option<&PathBuf>, json: bool) -> anyhow::Result<()> {
         #[derive(Serialize)]
         struct Comparison<'a> {
             technologies: &'a [sim::path::Technology],
+            results: &'a [sim::path::KnownResult],
             measured_ns: &'a BTreeMap<String, f64>,
         }
         return output::print_json(&Comparison {
             technologies: technologies(),
+            results: results(),
             measured_ns: &own,
         });
     }
@@ -363,16 +367,16 @@ fn compare(with: Option<&PathBuf>, json: bool) -> anyhow::Result<()> {
             ]
         })
         .collect();
-    rows.extend(own.iter().map(|(name, value)| {
-        let blank = String::new();
-        vec![
-            name.clone(),
-            blank.clone(),
-            ns(*value),
-            blank,
-            "measured".to_owned(),
-        ]
-    }));
+    let line = |name: &str, value: f64, note: &str| {
+        let cells = [name, "", &ns(value), "", note];
+        cells.map(str::to_owned).to_vec()
+    };
+    let of_others = results().iter();
+    rows.extend(of_others.map(|one| line(&one.name, one.latency_ns, &one.note)));
+    rows.extend(
+        own.iter()
+            .map(|(name, value)| line(name, *value, "measured")),
+    );
     document.table(["what", "Gbit/s", "ns", "nodes", ""], rows);
     output::print(&document.to_text())
 }

@@ -17,7 +17,7 @@ use crate::{
     scenario::{line_of, place},
 };
 pub use library::{builtin, builtin_names, components};
-pub use technology::{Technology, technologies};
+pub use technology::{KnownResult, Technology, results, technologies};
 
 /// What a component is: the paper's three kinds of network latency, and the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -23,6 +23,7 @@ pub mod egress;
 pub mod error;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 pub mod fuzzing;
+pub mod histogram;
 mod host;
 mod input;
 mod ip;
@@ -46,6 +47,7 @@ pub use containers::demux::FourTuple;
 pub use counters::Counters;
 pub use egress::{Busy, Egress, EgressCaps, Frame, PartialChecksum, Payload, RxChecksum, RxMeta};
 pub use error::Error;
+pub use histogram::Histogram;
 pub use host::{AcceptReady, ConnectionView, Detour, Host, Incoming, ReceiveUse};
 pub use ip::route::Route;
 pub use link::interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution};

@@ -9,6 +9,7 @@ use crate::containers::timers::{Timer, Timers};
 use crate::counters::Counters;
 use crate::egress::Egress;
 use crate::error::Error;
+use crate::histogram::Histogram;
 use crate::host::Host;
 use crate::ip::Ip;
 use crate::tables::Tables;
@@ -147,6 +148,11 @@ impl<'m> Stack<'m> {
     /// What was counted since the start.
     pub const fn counters(&self) -> &Counters {
         &self.ip.link.counters
+    }
+
+    /// Every round trip that a connection has measured since the start, microseconds.
+    pub const fn round_trips(&self) -> &Histogram {
+        &self.ip.link.round_trips
     }
 
     /// Steps of the loops that must not grow with the number of connections.

@@ -157,6 +157,18 @@ impl Connection {
         self.recovery.retransmissions
     }
 
+    /// How many round trips were measured, modulo 2^32.
+    #[must_use]
+    pub const fn round_trips(&self) -> u32 {
+        self.rtt.samples()
+    }
+
+    /// The last round trip that was measured, microseconds.
+    #[must_use]
+    pub const fn latest_round_trip_us(&self) -> u32 {
+        self.rtt.latest_us()
+    }
+
     /// A snapshot of the connection's variables.
     pub fn info(&self) -> Info {
         Info {

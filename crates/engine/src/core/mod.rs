@@ -2,6 +2,7 @@
 //! everything forward once and never waits; nothing here knows which thread calls it.
 
 pub mod control;
+mod histograms;
 pub mod housekeeping;
 mod names;
 mod notes;
@@ -20,6 +21,7 @@ use engine_config::Config;
 use engine_config::sysctl::Sysctls;
 use nic::Driver;
 use shards::{Message, Shard};
+use stack::Histogram;
 use std::sync::Arc;
 use tcp::Instant;
 
@@ -42,6 +44,8 @@ pub struct EngineCore {
     pub(crate) housekeeping: housekeeping::Housekeeping,
     pub(crate) sysctls: Sysctls,
     pub(crate) succession: Succession,
+    /// How long polls that did something took, microseconds, as whoever calls them tells.
+    pub(crate) polls: Histogram,
     has_served: bool,
     /// Polls in a row that left the rest to a later one.
     brief_polls: u32,
@@ -90,6 +94,7 @@ impl EngineCore {
             housekeeping: housekeeping::Housekeeping::default(),
             sysctls,
             succession: Succession::default(),
+            polls: Histogram::default(),
             has_served: false,
             brief_polls: 0,
             config,

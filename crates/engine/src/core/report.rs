@@ -1,6 +1,6 @@
 //! What `status`, `ss` and `doctor` print, as JSON. For people and scripts; walks whole tables.
 
-use crate::core::EngineCore;
+use crate::core::{EngineCore, histograms};
 use crate::programs::session::Session;
 use crate::sockets::rows::Kind;
 use hostif::header::Calls;
@@ -50,6 +50,8 @@ pub fn status(core: &EngineCore) -> Value {
             "payload_align_bytes": caps.align,
         },
         "driver_counters": core.layer.link.driver.counters(),
+        "looks_in_vain": core.layer.bursts.in_vain(),
+        "histograms": histograms::of(core),
         "lost_at_stopped_queue": core.layer.link.queues.lost_frames(),
         "stack_counters": counters,
         "copies": core.layer.copies().to_json(),

@@ -269,10 +269,17 @@ impl CoreLoop {
         }
         let mut pace = Pace::new(self.core.config.spin_us);
         let mut control_at = self.now();
+        // When the last poll began, if it did something.
+        let mut began = None;
         loop {
             let now = self.now();
+            if let Some(began) = began {
+                let took_us = u32::try_from(now.since(began).as_us());
+                self.core.polls.add(took_us.unwrap_or(u32::MAX));
+            }
             pace.on_poll(now);
             let worked = self.core.poll(now, None) > 0;
+            began = worked.then_some(now);
             pace.on_done(now, worked, self.core.has_served());
             if let Some(error) = self.core.failure() {
                 return Err(StartError::Device(error));

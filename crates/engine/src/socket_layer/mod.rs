@@ -2,6 +2,7 @@
 //! neither sessions nor threads; `core` knows who asks, and when.
 
 mod answers;
+pub(crate) mod bursts;
 mod calls;
 mod congestion;
 mod connect;
@@ -24,6 +25,7 @@ use crate::sockets::Sockets;
 use crate::sockets::copies::Copies;
 use crate::sockets::rows::{Kind, Marks};
 use crate::stamps::Stamps;
+use bursts::Bursts;
 use core::net::SocketAddr;
 use hostif::Op;
 use nic::sharing::Transport;
@@ -46,6 +48,7 @@ pub struct SocketLayer {
     pub(crate) sockets: Sockets,
     pub(crate) link: Link,
     pub(crate) replies: Replies,
+    pub(crate) bursts: Bursts,
     /// Datagram sockets with something to send.
     pub(crate) senders: Senders,
     /// Times of sending that programs wait for.

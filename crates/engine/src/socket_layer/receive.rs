@@ -11,7 +11,7 @@ use stack::{RxMeta, Stack};
 use tcp::Instant;
 
 /// Frames taken from the driver in one poll.
-const BUDGET: usize = 64;
+pub(super) const BUDGET: usize = 64;
 
 /// The slot of a session that keeps to the protocol.
 pub(crate) type SlotOf<'a> = &'a dyn Fn(u32) -> Option<usize>;
@@ -41,7 +41,9 @@ impl SocketLayer {
         lent: Option<(&mut UserBuffer<'_, '_>, SlotOf<'_>)>,
     ) -> usize {
         let Some((user_buffer, slot_of)) = lent else {
-            return self.receive_burst(now, BUDGET, &see, None);
+            let frames = self.receive_burst(now, BUDGET, &see, None);
+            self.bursts.add(frames);
+            return frames;
         };
         let mut frames = 0;
         while frames < BUDGET && !user_buffer.is_spent() {
@@ -51,6 +53,7 @@ impl SocketLayer {
                 break;
             }
         }
+        self.bursts.add(frames);
         if let Some(row) = user_buffer.row()
             && user_buffer.placed() > 0
         {

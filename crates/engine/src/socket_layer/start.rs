@@ -1,6 +1,7 @@
 //! The tables, the stack with its interfaces, and the sockets over them, as an engine core starts with them.
 
 use super::SocketLayer;
+use super::bursts::Bursts;
 use super::senders::Senders;
 use crate::byte_channels::ByteChannels;
 use crate::device::link::{LOOPBACK_ADDRESSES, Link, Loopback, Replies};
@@ -38,7 +39,7 @@ impl SocketLayer {
         now: Instant,
     ) -> Result<(Self, ProgramTables), StartError> {
         let rows = config.limits.rows();
-        let (mut state, goes_on) = open_state(config, rows, owner.section())?;
+        let (state, goes_on) = open_state(config, rows, owner.section())?;
         let secret = if goes_on { state.engine.secret } else { secret };
         state.engine.secret = secret;
         let core = owner.core();
@@ -46,9 +47,6 @@ impl SocketLayer {
         if goes_on {
             state.undo_socket.roll_back(state.sockets);
             state.undo_datagram.roll_back(state.datagrams);
-        }
-        if config.kept.is_none() {
-            state.tables.undo = None;
         }
         let mut stack = match &config.left {
             Some(left) => {
@@ -100,6 +98,7 @@ impl SocketLayer {
             stamps: Stamps::default(),
             replies: Replies::new(&*driver),
             link: Link::new(driver, rows, loopback, state.extents),
+            bursts: Bursts::default(),
             byte_channels: ByteChannels::new(core, state.channels),
             shared,
             holders: PortHolders::new(answers),
@@ -114,7 +113,10 @@ impl SocketLayer {
 fn open_state(config: &Config, rows: usize, section: Section) -> Result<(State, bool), StartError> {
     let limits = &config.limits;
     let Some(kept) = &config.kept else {
-        return Ok((State::create(limits, rows)?, false));
+        let mut state = State::create(limits, rows)?;
+        // Nobody goes on with it.
+        state.tables.undo = None;
+        return Ok((state, false));
     };
     if kept.goes_on {
         let state = State::adopt(duplicate(&kept.state)?, limits, rows, section)?;

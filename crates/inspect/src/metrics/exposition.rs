@@ -8,7 +8,11 @@ use serde_json::Value;
 use super::Format;
 use crate::{
     engines::{Found, answer::Silent},
-    figures::{self, FIGURES, Kind, programs::PROGRAM_FIGURES},
+    figures::{
+        self, FIGURES, Kind,
+        histograms::{self, HISTOGRAMS, Spread},
+        programs::PROGRAM_FIGURES,
+    },
 };
 
 type Answer = (Found, Result<Value, Silent>);
@@ -55,6 +59,12 @@ pub fn write(answers: &[Answer], format: Format) -> String {
             _ => figure.metric.to_owned(),
         };
         text.family(&name, figure.kind, figure.unit, figure.help, values);
+    }
+    for figure in HISTOGRAMS.iter() {
+        let of = |(labels, status): &(String, &Value)| {
+            Some((labels.clone(), Spread::of(status, figure.field)?))
+        };
+        text.histogram(figure, told.iter().filter_map(of));
     }
     for figure in PROGRAM_FIGURES.iter() {
         let values = told.iter().flat_map(|(labels, status)| {
@@ -116,8 +126,51 @@ impl Exposition {
         }
     }
 
+    fn histogram(
+        &mut self,
+        figure: &histograms::Figure,
+        samples: impl Iterator<Item = (String, Spread)>,
+    ) {
+        let name = format!("shunt_{}", figure.metric);
+        let is_time = figure.unit == "seconds";
+        let mut is_first = true;
+        for (labels, spread) in samples {
+            if std::mem::take(&mut is_first) {
+                self.line(format_args!("# HELP {name} {}", escaped(figure.help)));
+                self.line(format_args!("# TYPE {name} histogram"));
+                if self.format == Format::Openmetrics {
+                    self.line(format_args!("# UNIT {name} {}", figure.unit));
+                }
+            }
+            for (bound, up_to) in spread.cumulative() {
+                let bound = bound.map_or("+Inf".to_owned(), |bound| number(bound, is_time));
+                self.line(format_args!(
+                    "{name}_bucket{{{labels},le=\"{bound}\"}} {up_to}"
+                ));
+            }
+            let sum = number(spread.sum(), is_time);
+            self.line(format_args!("{name}_sum{{{labels}}} {sum}"));
+            self.line(format_args!("{name}_count{{{labels}}} {}", spread.count()));
+        }
+    }
+
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         writeln!(self.text, "{line}").expect("invariant: a string takes everything");
+    }
+}
+
+/// A number as OpenMetrics writes it: with a fraction, small ones with an exponent of two digits. Times are in
+/// microseconds, and become seconds.
+fn number(value: u64, is_time: bool) -> String {
+    let value = value as f64;
+    let value = if is_time { value / 1e6 } else { value };
+    if value == 0.0 || value >= 1e-4 {
+        return format!("{value:?}");
+    }
+    let text = format!("{value:e}");
+    match text.split_once("e-") {
+        Some((mantissa, exponent)) => format!("{mantissa}e-{exponent:0>2}"),
+        None => text,
     }
 }
 
@@ -203,6 +256,36 @@ mod tests {
         assert!(text.contains("interface=\"eth\\\"0\""), "{text}");
         assert!(text.ends_with("# EOF\n"));
         assert!(!text.contains("tx_busy"), "nothing is known of it");
+    }
+
+    #[test]
+    fn a_histogram_has_every_bound_its_sum_and_its_count() {
+        let mut polls = stack::Histogram::default();
+        for us in [2, 2, 100] {
+            polls.add(us);
+        }
+        let told = json!({ "counts": polls.counts().collect::<Vec<_>>(), "sum": polls.sum() });
+        let histograms = histograms::merged(&[json!({ "histograms": { "poll_us": told } })]);
+        let mut answers = answers();
+        answers[0].1 = Ok(json!({ "histograms": histograms }));
+        let text = write(&answers, Format::Openmetrics);
+        let of = "engine=\"@a\"";
+        for line in [
+            "# TYPE shunt_poll_seconds histogram".to_owned(),
+            "# UNIT shunt_poll_seconds seconds".to_owned(),
+            format!("shunt_poll_seconds_bucket{{{of},le=\"1e-06\"}} 0"),
+            format!("shunt_poll_seconds_bucket{{{of},le=\"2e-06\"}} 2"),
+            format!("shunt_poll_seconds_bucket{{{of},le=\"9.6e-05\"}} 2"),
+            format!("shunt_poll_seconds_bucket{{{of},le=\"0.000128\"}} 3"),
+            format!("shunt_poll_seconds_bucket{{{of},le=\"16.777216\"}} 3"),
+            format!("shunt_poll_seconds_bucket{{{of},le=\"+Inf\"}} 3"),
+            format!("shunt_poll_seconds_sum{{{of}}} 0.000104"),
+            format!("shunt_poll_seconds_count{{{of}}} 3"),
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}\n{text}");
+        }
+        assert!(!text.contains("round_trip"), "nothing is known of them");
+        assert_eq!(number(64, false), "64.0");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::figures::{FIGURES, Scope, programs::PROGRAM_FIGURES};
+use crate::figures::{FIGURES, Scope, histograms, programs::PROGRAM_FIGURES};
 
 /// Status: the first core's with the sums of all, and each core's own share in `by_core`.
 pub fn status(cores: &[Value], programs: &Value) -> Value {
@@ -33,6 +33,7 @@ pub fn status(cores: &[Value], programs: &Value) -> Value {
     ] {
         whole["copies"][name] = ratio(&whole["copies"], copied, moved);
     }
+    whole["histograms"] = histograms::merged(cores);
     whole["programs"] = programs.as_array().map_or(0, Vec::len).into();
     if let Some(fields) = whole.as_object_mut() {
         fields.remove("core");

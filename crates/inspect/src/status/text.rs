@@ -5,7 +5,11 @@ use std::time::SystemTime;
 use output::Table;
 use serde_json::Value;
 
-use crate::figures::{self, programs::switches_per_call};
+use crate::figures::{
+    self,
+    histograms::{HISTOGRAMS, Spread},
+    programs::switches_per_call,
+};
 
 /// An engine, its interfaces and its programs.
 pub fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
@@ -50,6 +54,7 @@ pub fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> Stri
     if passed > 0 {
         text += &format!("passed through memory to programs of this host: {passed} bytes\n");
     }
+    text += &spreads(status);
     text += &cores(status);
     for interface in interfaces.as_array().into_iter().flatten() {
         let addresses = words(&interface["addresses"]);
@@ -70,19 +75,43 @@ pub fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> Stri
     text + &protections(&status["protections"]) + &warnings(status) + &tables(status, programs)
 }
 
+/// How long round trips and polls take, and how many frames come together; nothing of what never happened.
+fn spreads(status: &Value) -> String {
+    let told = HISTOGRAMS.iter().filter_map(|figure| {
+        let spread = Spread::of(status, figure.field)?;
+        let (mean, count) = (spread.mean()?, spread.count());
+        let (_, unit) = figure.field.rsplit_once('_')?;
+        let bound = |thousandths| spread.at_most(thousandths);
+        let told = |bound: Option<u64>| bound.map_or("?".to_owned(), |bound| bound.to_string());
+        Some(format!(
+            "{} ({unit}): {count}, mean {mean:.1}, half at most {}, 99 % at most {}\n",
+            figure.title,
+            told(bound(500)),
+            told(bound(990)),
+        ))
+    });
+    told.collect()
+}
+
 /// Over how many cores connections are spread, and how; nothing of an engine of one.
 fn cores(status: &Value) -> String {
     if status["cores"].as_u64().unwrap_or(1) == 1 {
         return String::new();
     }
-    let shares = status["by_core"].as_array().into_iter().flatten();
-    let shares: Vec<String> = shares.map(|core| core["connections"].to_string()).collect();
+    let shares = |name: &str| {
+        let shares = status["by_core"].as_array().into_iter().flatten();
+        let shares: Vec<String> = shares.map(|core| core[name].to_string()).collect();
+        shares.join(", ")
+    };
     let by_card = match status["spread_by_card"].as_bool() {
         Some(true) => ", spread by the card",
         _ => "",
     };
-    let (count, shares) = (&status["cores"], shares.join(", "));
-    format!("{count} cores, with {shares} connections{by_card}\n")
+    let [connections, received, sent] = ["connections", "rx_frames", "tx_frames"].map(shares);
+    format!(
+        "{} cores, with {connections} connections{by_card}; frames received {received}, sent {sent}\n",
+        status["cores"]
+    )
 }
 
 /// How often another process went on with the engine's connections, and for how long it serves; nothing of an engine without a

@@ -92,6 +92,7 @@ pub fn as_json(model: &Model) -> Value {
             "connections": one.connections, "cores": one.cores, "lost_frames": one.lost_frames,
             "memory_kib": one.memory_kib,
             "retransmissions": one.counted.retransmissions, "errors": errors(one),
+            "tcp_round_trip_us": one.round_trips[1].to_json(), "poll_us": one.polls[1].to_json(),
         });
         with(object, json!(rates))
     });

@@ -18,6 +18,7 @@ use crate::{
     },
     figures::{
         errors::{Error, errors},
+        histograms::{POLLS, ROUND_TRIPS, Spread},
         programs::with_outside,
     },
     status::merge,
@@ -68,6 +69,10 @@ pub struct Engine {
     pub memory_kib: u64,
     /// Received and sent since it started: frames, bytes.
     pub counted: Counted,
+    /// Round trips that its connections measured, microseconds, since it started, and then since the sample before.
+    pub round_trips: [Spread; 2],
+    /// What its polls took, likewise.
+    pub polls: [Spread; 2],
 }
 
 /// What only grows.
@@ -182,7 +187,17 @@ fn engine(label: &str, status: &Value, programs: &Value) -> Engine {
             received_frames: number(&driver["rx_frames"]),
             retransmissions: number(&status["stack_counters"]["TcpRetransSegs"]),
         },
+        round_trips: spread(status, ROUND_TRIPS),
+        polls: spread(status, POLLS),
     }
+}
+
+/// All that were counted, and none since a sample before, which is not known.
+fn spread(status: &Value, field: &str) -> [Spread; 2] {
+    [
+        Spread::of(status, field).unwrap_or_default(),
+        Spread::default(),
+    ]
 }
 
 fn silent_engine(label: String, silent: &Silent) -> Engine {
@@ -202,6 +217,8 @@ fn silent_engine(label: String, silent: &Silent) -> Engine {
         lost_frames: 0,
         memory_kib: 0,
         counted: Counted::default(),
+        round_trips: Default::default(),
+        polls: Default::default(),
     }
 }
 
@@ -215,6 +232,11 @@ impl Engine {
             CallRates::between(before, &one.counted, elapsed)
         });
         self.call_rates = rates.collect();
+        let since = |[now, _]: &[Spread; 2], then: Option<&[Spread; 2]>| {
+            then.map_or_else(Spread::default, |[then, _]| now.since(then))
+        };
+        self.round_trips[1] = since(&self.round_trips, before.map(|one| &one.round_trips));
+        self.polls[1] = since(&self.polls, before.map(|one| &one.polls));
         for (error, rate) in &mut self.errors {
             let mut known = before.into_iter().flat_map(|before| &before.errors);
             let known = known.find(|(known, _)| known.name == error.name);

@@ -12,6 +12,7 @@ use super::{
     model::{Model, Tab},
     sample::CONNECTIONS_MAX,
 };
+use crate::figures::histograms::Spread;
 
 /// Lines of engines above the table; with more the table of engines tells of them.
 const ENGINES_ABOVE: usize = 4;
@@ -204,17 +205,25 @@ fn engines(model: &Model, first: usize, count: usize) -> Cells {
             short(rates.received_frames_per_s),
             short(rates.sent_frames_per_s),
             one.counted.retransmissions.to_string(),
+            at_most(&one.round_trips[1], 500),
+            at_most(&one.round_trips[1], 990),
+            at_most(&one.polls[1], 990),
             format!("{}K", one.memory_kib),
         ]
     });
     Cells {
         heading: vec![
             "PID", "ENGINE", "MODE", "DEVICE", "PROGS", "CONNS", "RX B/s", "TX B/s", "RX fr/s",
-            "TX fr/s", "RETR", "MEMORY",
+            "TX fr/s", "RETR", "RTT 50%", "RTT 99%", "POLL 99%", "MEMORY",
         ],
-        widths: vec![7, 30, 9, 16, 5, 6, 7, 7, 7, 7, 5, 9],
+        widths: vec![7, 30, 9, 16, 5, 6, 7, 7, 7, 7, 5, 8, 8, 8, 9],
         cells: cells.collect(),
     }
+}
+
+/// What so many thousandths of the values since the last sample do not exceed.
+fn at_most(spread: &Spread, thousandths: u64) -> String {
+    round_trip(spread.at_most(thousandths))
 }
 
 fn round_trip(srtt_us: Option<u64>) -> String {

@@ -1,12 +1,18 @@
 //! One measurement, printed.
 
-use std::{fmt::Write, process::ExitCode, sync::atomic::AtomicBool};
+use std::{
+    fmt::Write,
+    net::{IpAddr, SocketAddr},
+    process::ExitCode,
+    sync::atomic::AtomicBool,
+};
 
 use anyhow::{Context, ensure};
 
 use super::{Arguments, status};
 use crate::{
     clock::Clock,
+    environment::own_address,
     measure::{self, Request, Way},
     probe::{Kind, frames::FrameWay},
     report::{Report, csv, html},
@@ -133,6 +139,14 @@ fn tell_engine(arguments: &Arguments, report: &mut Report) {
     report.served = Served::of_this_process();
     if let (None, Some(served)) = (&arguments.stack, &report.served) {
         report.stack = served.name();
+    }
+    let is_own = |at: &IpAddr| own_address(SocketAddr::new(*at, arguments.port)) == Some(*at);
+    let own = report.address.filter(is_own);
+    // An address of the engine's is on no interface of the kernel's.
+    if let (Some(at), Some(_), Some(_)) = (own, &report.served, &report.environment.interface) {
+        report.warnings.push(format!(
+            "{at} is an address of this host's own kernel: connections to it stay there unless the engine has it too; measure to another host"
+        ));
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use hostif::stages::Marks as Noted;
+use hostif::stages::{Mark, Marks as Noted};
 use statistics::Summary;
 
 use super::{Arguments, compare, status};
@@ -178,9 +178,20 @@ fn measure(
     } else {
         None
     };
+    // The engine before notes where this one shall not, or elsewhere.
+    if let Some(served) = collected.served.take() {
+        served.wait_until_ended();
+    }
     let samples = folder.join(SAMPLES);
     let noted_in = noting.then_some(folder);
     let report = compare::measure(arguments, testbed, mode, Some((&samples, noted_in)))?;
+    ensure!(
+        report.round_trip.is_some(),
+        "nothing was measured: {}",
+        report.exceeded.join("; ")
+    );
+    let beside = report.served.as_ref().filter(|found| !found.is_inside);
+    collected.served = beside.cloned();
     let times = times(&samples)?;
     let all: Vec<f64> = times.values().copied().collect();
     let p50_ns = Summary::of(&all).map(|found| found.median);
@@ -190,6 +201,13 @@ fn measure(
     }
     collected.observed_p50_ns.extend(p50_ns);
     let marks = marks(folder, watch.as_ref())?;
+    if let (Mode::Engine, Some(served)) = (mode, &report.served) {
+        ensure!(
+            marks.ask.iter().any(|(_, mark)| *mark == Mark::Taken),
+            "engine {} serves that address already, and was not started to note stages: end it, or name another address in --run",
+            served.engine
+        );
+    }
     let found = round_trips(&marks).into_iter().enumerate();
     // The first ones are those of the warm-up.
     let with_times =

@@ -7,7 +7,7 @@ use serde::Serialize;
 use statistics::{Summary, median_ratio};
 
 use super::timeline::{Group, POINTS, RoundTrip, STAGES};
-use crate::{report::VERSION, testbed::Mode};
+use crate::{report::VERSION, served::Served, testbed::Mode};
 
 /// A point is told apart where so many of the round trips have it.
 const PRESENT: f64 = 0.9;
@@ -93,6 +93,8 @@ pub struct Collected {
     pub observed_p50_ns: Vec<f64>,
     /// See [`ModeStages::missing`].
     pub missing: Vec<String>,
+    /// The engine beside the program that was measured last.
+    pub served: Option<Served>,
 }
 
 impl ModeStages {

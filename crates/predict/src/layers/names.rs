@@ -43,7 +43,7 @@ const BEGINNINGS: [(Layer, &str); 6] = [
     (Layer::Network, "ip_ __ip_ ipv4_ nf_ raw_"),
     (
         Layer::Link,
-        "dev_ __dev_ netif_ __netif_ process_backlog __napi_ napi_ net_rx_action enqueue_to_backlog neigh_ eth_ sch_ validate_xmit do_softirq __do_softirq handle_softirqs",
+        "dev_ __dev_ netif_ __netif_ process_backlog __napi_ napi_ net_rx_action enqueue_to_backlog neigh_ eth_ sch_ validate_xmit do_softirq __do_softirq handle_softirqs packet_ tpacket_ xsk_ __xsk_",
     ),
     (
         Layer::Socket,

@@ -1,4 +1,4 @@
-//! Where the calling thread is, sampled by the kernel, see perf_event_open(2). Only what the system calls need.
+//! Where a thread is, sampled by the kernel, see perf_event_open(2). Only what the system calls need.
 
 #![allow(unsafe_code)]
 
@@ -44,7 +44,7 @@ const PAGE: usize = 4096;
 /// Bytes of the ring, a power of two: some ten thousand samples.
 const RING: usize = 4 << 20;
 
-/// Samples of the calling thread.
+/// Samples of one thread.
 #[derive(Debug)]
 pub struct Sampler {
     descriptor: OwnedFd,
@@ -52,8 +52,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Samples each so many nanoseconds of this thread's processor time, kernel included.
-    pub fn open(period_ns: u64) -> io::Result<Self> {
+    /// Samples each so many nanoseconds of a thread's processor time, kernel included; 0 is the calling thread.
+    pub fn open(period_ns: u64, thread: i32) -> io::Result<Self> {
         let attributes = Attributes {
             kind: SOFTWARE,
             size: u32::try_from(size_of::<Attributes>()).map_err(io::Error::other)?,
@@ -68,7 +68,7 @@ impl Sampler {
             libc::syscall(
                 libc::SYS_perf_event_open,
                 &raw const attributes,
-                0,
+                thread,
                 -1,
                 -1,
                 0,
@@ -122,9 +122,9 @@ impl Sampler {
         unsafe { &*self.pages.as_ptr().add(at).cast::<AtomicU64>() }
     }
 
-    /// Takes the samples that are there, each as the addresses from the innermost function outwards; how many the
-    /// kernel had no room for.
-    pub fn take(&mut self, mut each: impl FnMut(&[u64])) -> u64 {
+    /// Takes the samples that are there, each as its address, and those in the kernel from the innermost function outwards; how
+    /// many the kernel had no room for.
+    pub fn take(&mut self, mut each: impl FnMut(u64, &[u64])) -> u64 {
         let head = self.end(HEAD).load(Ordering::Acquire);
         let mut tail = self.end(TAIL).load(Ordering::Relaxed);
         let mut lost = 0;
@@ -143,7 +143,7 @@ impl Sampler {
                 let callers = self.word(tail + 16).min(words - 3);
                 addresses.clear();
                 addresses.extend((0..callers).map(|n| self.word(tail + 24 + 8 * n)));
-                each(&addresses);
+                each(self.word(tail + 8), &addresses);
             } else if kind == u64::from(LOST) && words >= 3 {
                 lost += self.word(tail + 16);
             }

@@ -1,4 +1,4 @@
-//! Network technologies beside each other: Table 1 of the `datacenter-latency` paper.
+//! Network technologies beside each other: Table 1 of the `datacenter-latency` paper, and the results that it compares.
 
 use std::sync::LazyLock;
 
@@ -20,18 +20,35 @@ pub struct Technology {
     pub note: String,
 }
 
+/// What somebody has measured one way, for 64 bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KnownResult {
+    /// By what it was reached.
+    pub name: String,
+    /// Latency.
+    pub latency_ns: f64,
+    /// Whose it is.
+    pub note: String,
+}
+
 #[derive(Debug, Deserialize)]
 struct File {
     technology: Vec<Technology>,
+    result: Vec<KnownResult>,
 }
 
-static TECHNOLOGIES: LazyLock<Vec<Technology>> = LazyLock::new(|| {
-    let file: File = toml::from_str(include_str!("../../papers/technologies.toml"))
-        .expect("invariant: the table parses, a test reads it");
-    file.technology
+static FILE: LazyLock<File> = LazyLock::new(|| {
+    toml::from_str(include_str!("../../papers/technologies.toml"))
+        .expect("invariant: the table parses, a test reads it")
 });
 
 /// The paper's technologies.
 pub fn technologies() -> &'static [Technology] {
-    &TECHNOLOGIES
+    &FILE.technology
+}
+
+/// The paper's result, and those of others that it sets beside it.
+pub fn results() -> &'static [KnownResult] {
+    &FILE.result
 }

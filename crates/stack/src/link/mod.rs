@@ -14,6 +14,7 @@ pub(crate) mod waiting;
 use crate::config::Config;
 use crate::containers::timers::{Timer, Timers};
 use crate::counters::Counters;
+use crate::histogram::Histogram;
 use identifications::Identifications;
 use interface::Interfaces;
 use neighbour::Neighbours;
@@ -27,6 +28,8 @@ use waiting::WaitingPackets;
 pub(crate) struct Link {
     pub(crate) config: Config,
     pub(crate) counters: Counters,
+    /// Round trips as TCP measures them, microseconds.
+    pub(crate) round_trips: Histogram,
     pub(crate) timers: Timers,
     pub(crate) interfaces: Interfaces,
     pub(crate) neighbours: Neighbours,
@@ -42,6 +45,7 @@ impl Link {
         Self {
             config,
             counters: Counters::default(),
+            round_trips: Histogram::default(),
             timers,
             interfaces: Interfaces::default(),
             neighbours: Neighbours::new(config.neighbours_max, &config.subkey(b"neighbours")),

@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::ip::Ip;
 use crate::ip::arrival::Arrival;
 use crate::tables::{Flags, Touched};
-use tcp::{Events, FastOpen, Instant, PlainArrival, State, UndoPart};
+use tcp::{Connection, Events, FastOpen, Instant, PlainArrival, State, UndoPart};
 use wire::ecn::Ecn;
 use wire::ipv4::Protocol;
 use wire::tcp::{Flags as TcpFlags, Header, Plain};
@@ -45,6 +45,14 @@ pub(crate) fn parse_tcp<'p>(
     parsed
 }
 
+/// Counts a round trip that was measured since there were so many.
+#[inline(always)]
+fn count_round_trip(ip: &mut Ip, tcp: &Connection, measured: u32) {
+    if tcp.round_trips() != measured {
+        ip.link.round_trips.add(tcp.latest_round_trip_us());
+    }
+}
+
 impl AtWork<'_, '_> {
     /// Takes in a plain segment that acknowledges more, up to `ack`.
     #[inline(never)]
@@ -56,6 +64,7 @@ impl AtWork<'_, '_> {
         ack: u64,
         host: &mut dyn Host,
     ) {
+        let measured = self.row.tcp.round_trips();
         let events = self.receive(Touched::Row, host, |record, window| {
             record.tcp.take_plain_ack(now, plain, payload, ack, window)
         });
@@ -65,6 +74,7 @@ impl AtWork<'_, '_> {
             ip.flows.queue(index);
         }
         hasten(ip, index, tcp.flight_deadline().min(tcp.ack_deadline()));
+        count_round_trip(ip, tcp, measured);
         self.tell(events, host);
     }
 
@@ -198,12 +208,13 @@ impl Tcp<'_> {
         if header.flags.contains(TcpFlags::URG) {
             host.on_urgent(record.owner);
         }
-        let acknowledged = record.tcp.acknowledged();
+        let (acknowledged, measured) = (record.tcp.acknowledged(), record.tcp.round_trips());
         let mut work = self.at_work(index);
         let events = work.receive(Touched::Row, host, |record, window| {
             let tcp = &mut record.tcp;
             tcp.handle_marked_segment(now, mark, header, payload, window)
         });
+        count_round_trip(ip, &work.row.tcp, measured);
         if work.row.tcp.acknowledged() > acknowledged {
             // Its path is good.
             ip.confirm_path(now, at(index));

@@ -87,6 +87,11 @@ impl RttEstimator {
         self.samples
     }
 
+    /// The last sample, microseconds.
+    pub const fn latest_us(&self) -> u32 {
+        self.latest_us
+    }
+
     /// The last sample.
     pub fn latest(&self) -> Duration {
         Duration::from_us(u64::from(self.latest_us))

@@ -75,6 +75,8 @@ fn engine(label: &str, pid: u32, received_bytes: u64, silent: Option<&str>) -> E
             received_bytes,
             ..Counted::default()
         },
+        round_trips: Default::default(),
+        polls: Default::default(),
     }
 }
 

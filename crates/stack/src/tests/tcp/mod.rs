@@ -8,4 +8,5 @@ mod listener;
 mod options;
 mod pools;
 mod prediction;
+mod round_trips;
 mod time_wait;
