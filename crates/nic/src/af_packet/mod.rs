@@ -413,8 +413,9 @@ impl Driver for AfPacket {
 
     fn prepare_wait(&mut self) -> io::Result<bool> {
         self.slept = true;
-        // What waits in the queue shows at the socket.
-        Ok(!self.ring.as_ref().is_some_and(Ring::is_ready))
+        // What waits in the queue shows at the socket, but for a queue that is emptied.
+        let is_emptied = matches!(self.queue, Some(Queue::Emptied { .. }));
+        Ok(!is_emptied && !self.ring.as_ref().is_some_and(Ring::is_ready))
     }
 
     fn wait_deadline_us(&self) -> Option<u64> {

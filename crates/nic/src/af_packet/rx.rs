@@ -20,7 +20,9 @@ impl AfPacket {
         if self.queue.is_some() {
             (handled, received) = self.receive_queued(budget, sink)?;
         }
-        while handled < budget
+        // What the first socket has left comes before what is in the ring, and frames that the ring has again are passed first.
+        while self.queue.is_none()
+            && handled < budget
             && let Some(ring) = self.ring.as_mut().filter(|ring| ring.is_ready())
         {
             let long = &mut self.long;
