@@ -9,7 +9,8 @@ mod support;
 
 use std::io;
 use std::net::{TcpStream, UdpSocket};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -164,13 +165,80 @@ fn number_frames(
                 std::thread::yield_now();
             }
             let len = if number.is_multiple_of(5) { 20_000 } else { 30 };
-            let mut payload = vec![0; len];
-            payload[..4].copy_from_slice(&number.to_be_bytes());
-            let headers = support::tcp_headers(link, (LEFT, RIGHT), &tcp::Header::default(), len);
-            let frame = support::tcp_frame(&headers, &payload, Some(1460));
-            assert_eq!(sender.tx_burst(&[frame]).unwrap(), 1);
+            send_number(&mut sender, link, number, len);
         }
     })
+}
+
+fn send_number(sender: &mut AfPacket, link: (Address, Address), number: u32, len: usize) {
+    let mut payload = vec![0; len];
+    payload[..4].copy_from_slice(&number.to_be_bytes());
+    let headers = support::tcp_headers(link, (LEFT, RIGHT), &tcp::Header::default(), len);
+    let frame = support::tcp_frame(&headers, &payload, Some(1460));
+    assert_eq!(sender.tx_burst(&[frame]).unwrap(), 1);
+}
+
+/// The second socket receives from now on, before the driver has it do so: what comes is in both. Without unsafe code of a test's own.
+fn bind_ring_socket(socket: OwnedFd) {
+    let bind = format!("import socket; socket.socket(fileno=0).bind(('{VETH}', 3))");
+    let python = Command::new("python3")
+        .args(["-c", &bind])
+        .stdin(socket)
+        .status();
+    assert!(python.unwrap().success());
+}
+
+/// Frames that came to both sockets, and a call that takes the last ones of the first socket and has room for more.
+#[test]
+fn frames_that_both_sockets_have_come_once_also_where_one_call_changes_to_the_ring() {
+    let test = "frames_that_both_sockets_have_come_once_also_where_one_call_changes_to_the_ring";
+    let Some([left, right]) = support::veth(test) else {
+        return;
+    };
+    let config = Config {
+        ring_later: Some(|| ()),
+        ..Config::new(VETH)
+    };
+    let mut sender = open(&left);
+    let mut receiver = right.run(|| AfPacket::open(&config).unwrap());
+    let link = (
+        sender.caps().hardware_address,
+        receiver.caps().hardware_address,
+    );
+    let ring_socket = receiver
+        .ring_socket()
+        .unwrap()
+        .try_clone_to_owned()
+        .unwrap();
+    right.run(|| make_ring(VETH, ring_socket.as_fd()).unwrap());
+    let mut seen = Vec::new();
+    let mut take = |budget: usize, wanted: usize| {
+        let until = std::time::Instant::now() + PATIENCE;
+        while seen.len() < wanted {
+            assert!(std::time::Instant::now() < until, "{seen:?}");
+            let each = &mut |frame: nic::RxFrame<'_>| {
+                if is_ipv4(frame.bytes, ipv4::Protocol::TCP) {
+                    seen.push(u32::from_be_bytes(frame.bytes[54..58].try_into().unwrap()));
+                }
+            };
+            receiver.rx_burst(budget, each).unwrap();
+        }
+        seen.clone()
+    };
+    let mut send = |numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            send_number(&mut sender, link, number, 30);
+        }
+    };
+    // With the last of these the driver changes to the ring; the seven that follow are in both.
+    send(0..256);
+    take(15, 255);
+    right.run(|| bind_ring_socket(ring_socket));
+    send(256..263);
+    take(1, 256);
+    send(263..264);
+    let all = take(64, 264);
+    assert_eq!(all, (0..264).collect::<Vec<u32>>());
 }
 
 fn large_segments_arrive(mut left: AfPacket, mut right: AfPacket) {
