@@ -182,7 +182,7 @@ def group(address, joined, own):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(own))
         content = os.urandom(1_000)
-        # It has its port a while before it is in the group.
+        # The program may have its port a while before it is in the group.
         deadline = time.monotonic() + SECONDS
         peer.settimeout(2)
         while True:

@@ -17,7 +17,7 @@ pub struct Kept<'a> {
 }
 
 impl Kept<'_> {
-    /// Whether a connection, a TIME-WAIT or another process than this one needs the engine.
+    /// Whether a connection, a TIME-WAIT, a datagram whose neighbour is asked for, or another process than this one needs the engine.
     #[must_use]
     pub fn is_needed(&self) -> bool {
         let own = rustix::process::getpid().as_raw_nonzero().get();

@@ -243,13 +243,10 @@ impl CoreLoop {
         timer.min(device.unwrap_or(longest)).min(longest)
     }
 
-    /// Whether a connection, a TIME-WAIT or another process needs this core.
+    /// Whether a connection, a TIME-WAIT, a datagram whose neighbour is asked for, or another process needs this core.
     pub(crate) fn is_needed(&self, own_pid: i32) -> bool {
-        let stack = &self.core.layer.stack;
         let of_others = |session: &Session| session.pid != own_pid;
-        stack.connections().next().is_some()
-            || stack.time_waits().next().is_some()
-            || self.core.programs.iter().any(of_others)
+        self.core.layer.stack.is_in_use(true) || self.core.programs.iter().any(of_others)
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -432,8 +429,7 @@ impl CoreLoop {
         self.idle_exit.as_mut().is_some_and(|idle_exit| {
             let gone = idle_exit.are_gone(now, || {
                 let is_used = core.programs.iter().next().is_some()
-                    || core.layer.stack.connections().next().is_some()
-                    || keeps_time_wait && core.layer.stack.time_waits().next().is_some();
+                    || core.layer.stack.is_in_use(keeps_time_wait);
                 core.shard.publish_use(is_used);
                 is_used || core.shard.others_are_used()
             });

@@ -102,6 +102,15 @@ impl Stack<'_> {
             .map(|(index, record)| (record.id(index), record.owner))
     }
 
+    /// Whether anything is still to be sent or to be heard, although its program may have ended: a connection, a TIME-WAIT where
+    /// `with_time_wait`, a datagram whose neighbour is asked for.
+    #[must_use]
+    pub fn is_in_use(&self, with_time_wait: bool) -> bool {
+        self.connections().next().is_some()
+            || with_time_wait && self.time_waits().next().is_some()
+            || self.ip.link.waiting.holds_some()
+    }
+
     /// All connections.
     pub fn connections(&self) -> impl Iterator<Item = ConnectionRow> {
         let used = &self.tcp.connections[..at(*self.tcp.connections_used)];

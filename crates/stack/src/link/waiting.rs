@@ -46,6 +46,11 @@ impl WaitingPackets {
         self.has_news
     }
 
+    /// Whether any packet waits, for whatever it is.
+    pub(crate) fn holds_some(&self) -> bool {
+        !self.packets.is_empty()
+    }
+
     /// Drops the oldest; false: there is none.
     fn drop_oldest(&mut self) -> bool {
         let Some(packet) = self.packets.pop_front() else {

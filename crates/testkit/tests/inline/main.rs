@@ -251,6 +251,35 @@ fn what_a_program_wrote_arrives_although_it_ends_at_once() {
 }
 
 #[test]
+fn a_datagram_whose_neighbour_is_asked_for_leaves_although_its_program_has_ended() {
+    const HEARS: &str = "import socket
+one = socket.socket(type=socket.SOCK_DGRAM)
+one.bind(('', 9000))
+print('ready', flush=True)
+print(one.recv(100).decode(), flush=True)";
+    const SENDS: &str = "import socket
+socket.socket(type=socket.SOCK_DGRAM).sendto(b'the last words', ('10.77.0.99', 9000))";
+    let Some(lab) = laboratory("neighbour") else {
+        return;
+    };
+    let hears = ["-c", HEARS];
+    let mut receiver = testkit::start(host(&lab, "b"), "python3", &hears);
+    receiver
+        .wait_until("receiver", PATIENCE, |one| one.stdout().contains("ready"))
+        .unwrap();
+    let done = run(&lab, 29, &["python3", "-c", SENDS]);
+    assert!(done.status.success(), "{}", done.stderr);
+    // Until now nobody has answered the question for it.
+    let address = ["address", "add", "10.77.0.99/24", "dev", "eth0"];
+    testkit::run(host(&lab, "b"), "ip", &address);
+    receiver
+        .wait_until("datagram", PATIENCE, |one| {
+            one.stdout().contains("the last words")
+        })
+        .unwrap();
+}
+
+#[test]
 fn small_sends_in_a_row_leave_although_the_program_never_calls_again() {
     let Some(lab) = laboratory("row") else { return };
     let mut listener = testkit::start(host(&lab, "b"), "python3", &["-c", LISTENER]);
