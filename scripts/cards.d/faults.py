@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from guest import VLAN, addresses
+from guest import CABLE_QUEUES, VLAN, addresses
 from matrix import DPDK, PROBE, REDIS, WAYS
 from words import Failure, say
 
@@ -179,6 +179,9 @@ HUNG = ("send-queue", "IOMMU")
 LONG = 25
 # After these an engine of AF_XDP serves by a packet socket, and says so.
 MADE_ANEW = ("driver", "unplugged")
+# With a program of XDP the driver of a virtio-net takes queues that were left. It never lets go of a card that had some then, whatever the
+# program is: before such faults none are left.
+QUEUES_TAKEN = ("native", "zero-copy")
 # Where an engine is tried, and the program whose output is shown when it fails. An engine inside a program has no log.
 LOGS = {"engine": "engine", "inline": "redis"}
 
@@ -211,7 +214,7 @@ class Faults:
             return
         try:
             nic = self.matrix.find(number)
-            with self.prepared(nic, way, name) as served:
+            with self.prepared(card, nic, way, name) as served:
                 self.one(Site(self.guest, number, served, way, place), name)
             result["outcome"] = "ok"
         except Failure as failure:
@@ -226,7 +229,7 @@ class Faults:
         return way == DPDK and name not in OF_DPDK or self.matrix.impossible(card, way, "engine")
 
     @contextlib.contextmanager
-    def prepared(self, nic, way, name):
+    def prepared(self, card, nic, way, name):
         """A card as a fault wants it, meanwhile; what the engine is told of it."""
         if way == DPDK:
             with self.guest.given_away(nic) as pci:
@@ -237,6 +240,9 @@ class Faults:
                 yield nic
             finally:
                 self.guest.run(f"ethtool -L {nic} combined 2")
+        elif card == "virtio" and way in QUEUES_TAKEN and name in MADE_ANEW:
+            self.guest.run(f"ethtool -L {nic} combined {CABLE_QUEUES[card]}")
+            yield nic
         else:
             yield nic
 

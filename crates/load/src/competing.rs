@@ -1,4 +1,4 @@
-//! Programs that only compute, one for each processor: the other load of a machine, and a measure of what it has left.
+//! Programs that only compute, one or more for each processor: the other load of a machine, and a measure of what it has left.
 
 use std::{
     hint::black_box,
@@ -13,11 +13,19 @@ const STEPS: u64 = 2000;
 /// Runs something beside as many computations as there are processors; what it gave, and how many computations were made
 /// each second.
 pub fn beside<T>(run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(T, f64)> {
+    beside_many(1, run)
+}
+
+/// As [`beside`], with so many computations for each processor.
+pub fn beside_many<T>(
+    per_processor: usize,
+    run: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<(T, f64)> {
     let (is_over, made) = (AtomicBool::new(false), AtomicU64::new(0));
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let began = Instant::now();
     let result = thread::scope(|scope| {
-        for _ in 0..processors {
+        for _ in 0..per_processor * processors {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     black_box(

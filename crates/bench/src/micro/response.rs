@@ -2,7 +2,7 @@
 //! figures 8 and 9.
 
 use anyhow::Context as _;
-use load::competing::beside;
+use load::competing::beside_many;
 
 use super::{
     asked::Asked,
@@ -20,7 +20,7 @@ pub fn plan() -> Plan {
         Setup::all(SETUPS, response),
         &[
             "the mean, and below it p99, as clients see it that wait for each answer; 64 bytes each way, 20 µs of computation; clients on the kernel of the other host",
-            "other load: a program on each processor that only computes",
+            "other load: a program on each processor that only computes, or four; what the load costs is the ratio beside it, of the ratio without",
         ],
     )
 }
@@ -31,6 +31,7 @@ response, 4 clients, server inline                   | µs ↓ | kernel-4       
 response, 9 clients, server inline                   | µs ↓ | kernel-9        | inline-9        | mean p99
 response beside other load, 1 client, server inline  | µs ↓ | loaded-kernel-1 | loaded-inline-1 | mean p99
 response beside other load, 9 clients, server inline | µs ↓ | loaded-kernel-9 | loaded-inline-9 | mean p99
+response beside four times that, 9 clients, inline   | µs ↓ | crowded-kernel  | crowded-inline  | mean p99
 ";
 
 /// With their clients.
@@ -45,14 +46,18 @@ loaded-kernel-1 | kernel, 1 client, other load  | 1 | kernel
 loaded-inline-1 | inline, 1 client, other load  | 1 | inline
 loaded-kernel-9 | kernel, 9 clients, other load | 9 | kernel
 loaded-inline-9 | inline, 9 clients, other load | 9 | inline
+crowded-kernel  | kernel, 9 clients, four times | 9 | kernel
+crowded-inline  | inline, 9 clients, four times | 9 | inline
 ";
 
 fn response(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
     let clients = setup.what.parse().context("clients of a setup")?;
     let mut server = Asked::start(testbed, setup, COMPUTE_US)?;
-    let seen = match setup.key.starts_with("loaded") {
-        true => beside(|| server.by(clients))?.0,
-        false => server.by(clients)?,
+    let per_processor = match setup.key.split('-').next() {
+        Some("loaded") => 1,
+        Some("crowded") => 4,
+        _ => 0,
     };
+    let (seen, _) = beside_many(per_processor, || server.by(clients))?;
     Ok(vec![("mean", seen.mean_us), ("p99", seen.p99_us)])
 }
