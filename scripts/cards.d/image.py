@@ -13,6 +13,8 @@ VFIO = ("vfio_pci", "vfio_iommu_type1")
 DPDK_DRIVERS = ("mempool_ring", "bus_pci", "bus_vdev", "net_e1000", "net_vmxnet3", "net_virtio")
 # Modules of the cards, each with what it needs. Others are built into Debian's kernel.
 DRIVERS = ("igb", "e1000e", "vmxnet3", "virtio_net", "virtio_pci", "8021q")
+# The congestion control that testkit's programs choose beside the kernel's own.
+CONGESTION = ("tcp_bbr",)
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
@@ -109,7 +111,7 @@ def modules(root, release):
             load(other.replace("-", "_"))
         ordered[name] = content
 
-    for driver in DRIVERS + VFIO:
+    for driver in DRIVERS + VFIO + CONGESTION:
         load(driver)
     return ordered
 

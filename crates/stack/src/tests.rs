@@ -14,4 +14,5 @@ mod scale;
 mod tcp;
 mod traffic;
 mod udp;
+mod udp_prediction;
 mod udp_v6;

@@ -6,7 +6,7 @@ mod shared;
 mod sys;
 
 use std::io::IoSlice;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::fs::{FileType, OFlags, SeekFrom};
@@ -38,11 +38,27 @@ pub fn sendfile(
 ) -> Switched<usize> {
     let moved = with_stream(socket, |call| {
         as_stream(call, file, offset.as_deref_mut(), count.min(MAX_COUNT))
-    })?;
-    match moved {
+    });
+    match moved.map_err(|error| file_or(file, error))? {
         None => as_datagram(socket, file, offset, count),
         moved => Ok(moved),
     }
+}
+
+/// What is wrong with the file, of which Linux looks first whether it can be read (`do_sendfile`); or else what the socket said.
+fn file_or(file: RawFd, error: Errno) -> Errno {
+    let is_of_moment = matches!(error, Errno::AGAIN | Errno::INTR);
+    if is_of_moment || borrow(file).is_ok_and(is_readable) {
+        error
+    } else {
+        Errno::BADF
+    }
+}
+
+fn is_readable(file: BorrowedFd<'_>) -> bool {
+    let is_open_for_it =
+        |flags: OFlags| !flags.contains(OFlags::PATH) && flags & OFlags::RWMODE != OFlags::WRONLY;
+    rustix::fs::fcntl_getfl(file).is_ok_and(is_open_for_it)
 }
 
 fn as_stream(
@@ -129,8 +145,7 @@ impl Reference {
         {
             return None;
         }
-        let flags = rustix::fs::fcntl_getfl(borrowed).ok()?;
-        if flags.contains(OFlags::PATH) || flags & OFlags::RWMODE == OFlags::WRONLY {
+        if !is_readable(borrowed) {
             return None;
         }
         let start = match offset {

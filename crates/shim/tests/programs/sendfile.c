@@ -15,6 +15,10 @@ static void server(int listener) {
     }
     say("received %ld, sum %u", total, sum);
     close(fd);
+    signal(SIGPIPE, SIG_IGN);
+    int written = open("/dev/null", O_WRONLY);
+    result("bad file onto a listener", sendfile(listener, 999, NULL, 1));
+    result("file that cannot be read onto a listener", sendfile(listener, written, NULL, 1));
 }
 
 static void client(address_t peer) {

@@ -11,6 +11,7 @@ use crate::containers::prediction::Predictions;
 use crate::link::interface::InterfaceId;
 use core::net::{IpAddr, SocketAddr};
 use siphasher::sip::SipHasher13;
+use wire::ipv4::Protocol;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// The two ends of a connection, as this host sees them.
@@ -106,7 +107,7 @@ pub(crate) struct Demux {
     /// What was looked for last, and its bucket: who was not found is often added next, and who was is asked for again.
     last: (FourTuple, u32),
     /// Where segments went lately.
-    pub(crate) predictions: Predictions,
+    pub(crate) predictions: Predictions<{ Protocol::TCP.0 }>,
 }
 
 impl Demux {

@@ -1,6 +1,7 @@
-//! Header prediction for TCP (Jacobson 1990, "4BSD TCP header prediction"): a frame whose headers stand as those of the frame before it on the same connection needs no address judged and no tuple hashed again.
+//! Header prediction (Jacobson 1990, "4BSD TCP header prediction"): a frame whose headers stand as those of the frame before it on the same connection, or from
+//! one UDP socket to another, needs no address judged and no tuple hashed again.
 //!
-//! What is predicted is whose a segment is, never what it says: lengths, sums and everything that TCP looks
+//! What is predicted is whose a segment or a datagram is, never what it says: lengths, sums and everything that TCP and UDP look
 //! at are checked each time. A prediction ends with its connection, and when an interface or its
 //! addresses change, on which the checks rested that it stands for. Frames of any other kind go the long way.
 
@@ -19,17 +20,17 @@ const IP_AT: usize = ethernet::Header::LEN;
 const PLAIN: u8 = 0x45;
 const FRAGMENT_AT: usize = IP_AT + 6;
 /// Of the four bytes from there: more fragments and an offset, and the protocol.
-const WHOLE_TCP_MASK: u32 = u32::from_ne_bytes([0x3f, 0xff, 0, 0xff]);
+const WHOLE_MASK: u32 = u32::from_ne_bytes([0x3f, 0xff, 0, 0xff]);
 const ADDRESSES_AT: usize = IP_AT + 12;
 const PORTS_AT: usize = IP_AT + ipv4::Header::LEN;
 const END: usize = PORTS_AT + 4;
-/// The same of version 6, where any other header than TCP's behind the first is a next one (RFC 8200 §3).
+/// The same of version 6, where any other header than the protocol's behind the first is a next one (RFC 8200 §3).
 const NEXT_HEADER_AT_V6: usize = IP_AT + 6;
 const ADDRESSES_AT_V6: usize = IP_AT + 8;
 const PORTS_AT_V6: usize = IP_AT + ipv6::Header::LEN;
 const END_V6: usize = PORTS_AT_V6 + 4;
 
-/// What says whose a segment is, as it stands in its frame. The type in the link's header tells the versions of IP apart.
+/// What says whose a segment or a datagram is, as it stands in its frame. The type in the link's header tells the versions of IP apart.
 #[derive(Clone, Copy, PartialEq, FromZeros)]
 struct Key<A> {
     /// The first and the last eight bytes of the link's header.
@@ -42,18 +43,18 @@ struct Key<A> {
 
 /// Both addresses of one version of IP.
 trait Addresses: Copy + PartialEq + FromZeros {
-    /// `None`: not a TCP segment in a packet of this version that is plain and whole. Nothing else is checked.
-    fn key(interface: InterfaceId, frame: &[u8]) -> Option<Key<Self>>;
+    /// `None`: not of the protocol in a packet of this version that is plain and whole. Nothing else is checked.
+    fn key(protocol: Protocol, interface: InterfaceId, frame: &[u8]) -> Option<Key<Self>>;
 }
 
 impl Addresses for u64 {
     #[inline(always)]
-    fn key(interface: InterfaceId, frame: &[u8]) -> Option<Key<Self>> {
+    fn key(protocol: Protocol, interface: InterfaceId, frame: &[u8]) -> Option<Key<Self>> {
         let head = frame.first_chunk::<END>()?;
         // The bytes between are time to live.
-        let whole_tcp = u32::from_ne_bytes([0, 0, 0, Protocol::TCP.0]);
-        let is_whole_tcp = u32_at(head, FRAGMENT_AT) & WHOLE_TCP_MASK == whole_tcp;
-        (head[IP_AT] == PLAIN && is_whole_tcp).then(|| Key {
+        let whole = u32::from_ne_bytes([0, 0, 0, protocol.0]);
+        let is_whole = u32_at(head, FRAGMENT_AT) & WHOLE_MASK == whole;
+        (head[IP_AT] == PLAIN && is_whole).then(|| Key {
             link: link_of(head),
             addresses: u64_at(head, ADDRESSES_AT),
             ports: u32_at(head, PORTS_AT),
@@ -64,10 +65,10 @@ impl Addresses for u64 {
 
 impl Addresses for [u64; 4] {
     #[inline(always)]
-    fn key(interface: InterfaceId, frame: &[u8]) -> Option<Key<Self>> {
+    fn key(protocol: Protocol, interface: InterfaceId, frame: &[u8]) -> Option<Key<Self>> {
         let head = frame.first_chunk::<END_V6>()?;
-        let is_tcp = head[IP_AT] >> 4 == 6 && head[NEXT_HEADER_AT_V6] == Protocol::TCP.0;
-        is_tcp.then(|| Key {
+        let is_its = head[IP_AT] >> 4 == 6 && head[NEXT_HEADER_AT_V6] == protocol.0;
+        is_its.then(|| Key {
             link: link_of(head),
             addresses: [0, 8, 16, 24].map(|at| u64_at(head, ADDRESSES_AT_V6 + at)),
             ports: u32_at(head, PORTS_AT_V6),
@@ -104,16 +105,16 @@ fn u32_at<const N: usize>(head: &[u8; N], at: usize) -> u32 {
 #[repr(align(64))]
 struct Entry<A> {
     key: Key<A>,
-    /// Of the interfaces, when the key was judged.
+    /// Of what the key was judged by.
     generation: u32,
     /// Index + 1; 0: the entry is free.
     connection: u32,
 }
 
 /// What was learned of packets of one version of IP.
-struct Table<A>(Box<[Entry<A>; ENTRIES]>);
+struct Table<A, const PROTOCOL: u8>(Box<[Entry<A>; ENTRIES]>);
 
-impl<A: Addresses> Table<A> {
+impl<A: Addresses, const PROTOCOL: u8> Table<A, PROTOCOL> {
     /// All zero: memory that no connection has come to need is none.
     fn new() -> Self {
         let fits = "invariant: some pages fit the address space";
@@ -122,14 +123,14 @@ impl<A: Addresses> Table<A> {
 
     #[inline(always)]
     fn find(&self, interface: InterfaceId, frame: &[u8], generation: u32) -> Option<u32> {
-        let key = A::key(interface, frame)?;
+        let key = A::key(Protocol(PROTOCOL), interface, frame)?;
         let entry = &self.0[place(key.ports)];
         let index = entry.connection.checked_sub(1)?;
         (entry.generation == generation && entry.key == key).then_some(index)
     }
 
     fn learn(&mut self, interface: InterfaceId, frame: &[u8], generation: u32, index: u32) {
-        if let Some(key) = A::key(interface, frame) {
+        if let Some(key) = A::key(Protocol(PROTOCOL), interface, frame) {
             self.0[place(key.ports)] = Entry {
                 key,
                 generation,
@@ -153,19 +154,19 @@ fn place(ports: u32) -> usize {
     at(u32::from_be(ports).wrapping_mul(0x9e37_79b1) >> (u32::BITS - ENTRIES.ilog2()))
 }
 
-/// What was learned.
-pub(crate) struct Predictions {
-    v4: Table<u64>,
-    v6: Table<[u64; 4]>,
+/// What was learned of frames of a protocol.
+pub(crate) struct Predictions<const PROTOCOL: u8> {
+    v4: Table<u64, PROTOCOL>,
+    v6: Table<[u64; 4], PROTOCOL>,
 }
 
-impl core::fmt::Debug for Predictions {
+impl<const PROTOCOL: u8> core::fmt::Debug for Predictions<PROTOCOL> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Predictions").finish_non_exhaustive()
     }
 }
 
-impl Predictions {
+impl<const PROTOCOL: u8> Predictions<PROTOCOL> {
     pub(crate) fn new() -> Self {
         Self {
             v4: Table::new(),
@@ -173,7 +174,7 @@ impl Predictions {
         }
     }
 
-    /// The connection of a frame whose key is known, if the interfaces still are of that generation.
+    /// The connection, or the socket, of a frame whose key is known, if what it was judged by still is of that generation.
     #[inline(always)]
     pub(crate) fn find(
         &self,
@@ -257,8 +258,8 @@ mod tests {
         }
     }
 
-    fn learned(frame: &[u8]) -> Predictions {
-        let mut predictions = Predictions::new();
+    fn learned(frame: &[u8]) -> Predictions<{ Protocol::TCP.0 }> {
+        let mut predictions = Predictions::<{ Protocol::TCP.0 }>::new();
         predictions.learn(InterfaceId(0), frame, 3, 7);
         predictions
     }
@@ -289,7 +290,7 @@ mod tests {
         }
         let mut other = frame_v6();
         other[IP_AT] = 0x50;
-        let of = |frame: &[u8]| <[u64; 4]>::key(InterfaceId(0), frame);
+        let of = |frame: &[u8]| <[u64; 4]>::key(Protocol::TCP, InterfaceId(0), frame);
         assert!(of(&frame_v6()).is_some());
         assert!(of(&other).is_none(), "no such version");
         assert!(of(&frame_v6()[..END_V6 - 1]).is_none());
@@ -300,7 +301,7 @@ mod tests {
         let at = |at: usize, value: u8| {
             let mut frame = frame();
             frame[at] = value;
-            u64::key(InterfaceId(0), &frame)
+            u64::key(Protocol::TCP, InterfaceId(0), &frame)
         };
         assert!(at(FRAGMENT_AT, 0).is_some());
         assert!(at(FRAGMENT_AT, 0x20).is_none(), "more fragments");
@@ -308,7 +309,7 @@ mod tests {
         assert!(at(FRAGMENT_AT + 1, 1).is_none(), "an offset");
         assert!(at(IP_AT, 0x46).is_none(), "options");
         assert!(at(23, 17).is_none(), "UDP");
-        assert!(u64::key(InterfaceId(0), &frame()[..END - 1]).is_none());
+        assert!(u64::key(Protocol::TCP, InterfaceId(0), &frame()[..END - 1]).is_none());
     }
 
     #[test]
@@ -316,7 +317,7 @@ mod tests {
         let mut predictions = learned(&frame());
         let [.., a, b, c, d] = frame();
         let ports = (u16::from_be_bytes([c, d]), u16::from_be_bytes([a, b]));
-        let find = |predictions: &Predictions, interface, generation| {
+        let find = |predictions: &Predictions<{ Protocol::TCP.0 }>, interface, generation| {
             predictions.find(InterfaceId(interface), &frame(), generation)
         };
         assert_eq!(find(&predictions, 0, 3), Some(7));

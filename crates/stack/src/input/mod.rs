@@ -71,6 +71,9 @@ impl Stack<'_> {
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
+        if self.handle_predicted_datagram(interface, frame, meta, host) {
+            return;
+        }
         let Some(found) = self.ip.link.interfaces.find(interface) else {
             return;
         };

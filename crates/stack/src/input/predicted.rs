@@ -7,6 +7,8 @@ use crate::host::Host;
 use crate::link::interface::InterfaceId;
 use crate::stack::Stack;
 use crate::tcp::segment::{Segment, parse_tcp};
+use crate::udp::Predicted;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tcp::Instant;
 use wire::ecn::Ecn;
 use wire::ethernet;
@@ -57,6 +59,45 @@ impl Stack<'_> {
         true
     }
 
+    /// Takes in a datagram of which one like it came before. False, with nothing done: there was none, or its IP header is
+    /// not right, and the long way counts that.
+    #[inline]
+    pub(super) fn handle_predicted_datagram(
+        &mut self,
+        interface: InterfaceId,
+        frame: &[u8],
+        meta: RxMeta,
+        host: &mut dyn Host,
+    ) -> bool {
+        let interfaces = &self.ip.link.interfaces;
+        let Some(index) = self.udp.predicted(interfaces, interface, frame) else {
+            return false;
+        };
+        let packet = &frame[ethernet::Header::LEN..];
+        let Some((ends, ttl)) = ends_and_ttl(packet) else {
+            return false;
+        };
+        let parsed = if ends.0.is_ipv4() {
+            self.open_ipv4(packet, meta)
+        } else {
+            self.open_ipv6(packet)
+        };
+        let Some((tos, payload)) = parsed else {
+            return false;
+        };
+        let predicted = Predicted {
+            interface,
+            meta,
+            ends,
+            tos,
+            ttl,
+            payload,
+        };
+        self.udp
+            .handle_predicted(&mut self.ip, index, &predicted, host);
+        true
+    }
+
     /// A segment of connection `index` with more than a plain header, or a wrong checksum.
     #[inline(never)]
     fn handle_predicted_any(
@@ -100,6 +141,20 @@ impl Stack<'_> {
         self.ip.link.counters.ip6_in_delivers += 1;
         Some((ip.traffic_class, segment))
     }
+}
+
+/// Source, destination and time to live (RFC 791 §3.1, RFC 8200 §3); `None`: it is shorter than a header.
+#[inline(always)]
+fn ends_and_ttl(packet: &[u8]) -> Option<((IpAddr, IpAddr), u8)> {
+    if packet.first()? >> 4 == 4 {
+        let [.., ttl, _, _, _, a, b, c, d, e, f, g, h] = *packet.first_chunk::<20>()?;
+        let ends = (Ipv4Addr::new(a, b, c, d), Ipv4Addr::new(e, f, g, h));
+        return Some(((ends.0.into(), ends.1.into()), ttl));
+    }
+    let head = packet.first_chunk::<{ ipv6::Header::LEN }>()?;
+    let at = |at: usize| head[at..].first_chunk::<16>();
+    let (source, destination) = (Ipv6Addr::from(*at(8)?), Ipv6Addr::from(*at(24)?));
+    Some(((source.into(), destination.into()), head[7]))
 }
 
 /// Whether the checksum of a segment between these ends is right.

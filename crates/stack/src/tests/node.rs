@@ -42,6 +42,8 @@ pub struct Programs {
     pub windows_left: usize,
     /// Datagrams with owner and sender.
     pub datagrams: Vec<(u64, SocketAddr, Vec<u8>)>,
+    /// What came with each: interface and its number, destination, type of service, time to live, length of a segment.
+    pub datagram_heads: Vec<(InterfaceId, u32, SocketAddr, u8, u8, u16)>,
     /// What became known of sent datagrams: owner, what, destination, payload.
     pub failures: Vec<(u64, DatagramErrorKind, SocketAddr, Vec<u8>)>,
     /// Packets that another core took, and whether it takes any.
@@ -126,6 +128,14 @@ impl Host for TestHost {
         let payload = datagram.payload.to_vec();
         let mut programs = self.0.borrow_mut();
         programs.datagrams.push((owner, datagram.source, payload));
+        programs.datagram_heads.push((
+            datagram.interface,
+            datagram.scope_id,
+            datagram.destination,
+            datagram.tos,
+            datagram.ttl,
+            datagram.segment_bytes,
+        ));
         true
     }
 

@@ -10,19 +10,25 @@ mod fields;
 mod options;
 mod path_mtu;
 mod receive;
+mod recent;
 pub(crate) mod record;
 mod send;
 mod socket;
 mod table;
 
 use crate::config::Config;
+use crate::containers::prediction::Predictions;
+use crate::link::interface::Interfaces;
 use crate::ports::Ports;
 pub use datagram::{Datagram, DatagramError, DatagramErrorKind, Outgoing, SendError};
 pub use options::{FamilyOptions, MtuDiscovery, UdpOptions};
 use path_mtu::PathMtus;
+pub(crate) use receive::Predicted;
+use recent::Recent;
 pub use record::{UdpId, UdpRecord};
 pub use socket::UdpBind;
 use table::Table;
+use wire::ipv4::Protocol;
 
 /// Rows for UDP sockets unless the caller wants others.
 pub const UDP_SOCKETS_DEFAULT: usize = 16_384;
@@ -37,6 +43,14 @@ pub(crate) struct Udp<'m> {
     pub(crate) table: Table,
     pub(crate) ports: Ports,
     path_mtus: PathMtus,
+    /// Where datagrams went lately.
+    recent: Recent,
+    /// And whose those were that came.
+    predictions: Predictions<{ Protocol::UDP.0 }>,
+    /// Counts what may have changed the sockets or the interfaces.
+    generation: u32,
+    /// Of the interfaces, when that was looked at.
+    interfaces: u32,
     /// Orders sockets that share an end by when they were bound.
     bindings: u64,
 }
@@ -50,9 +64,29 @@ impl<'m> Udp<'m> {
             table: Table::new(&config.subkey(b"udp table")),
             ports: Ports::new(&config.subkey(b"udp ports"), first, last),
             path_mtus: PathMtus::new(&config.subkey(b"udp path mtus")),
+            recent: Recent::new(),
+            predictions: Predictions::new(),
+            generation: 0,
+            interfaces: 0,
             bindings: 0,
             rows,
             used,
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn forget_recent(&mut self) {
+        self.recent = Recent::new();
+        self.predictions.forget_all();
+    }
+
+    /// As long as it is the same, neither a socket nor an interface has changed.
+    #[inline]
+    fn generation(&mut self, interfaces: &Interfaces) -> u32 {
+        if self.interfaces != interfaces.generation() {
+            self.interfaces = interfaces.generation();
+            self.generation = self.generation.wrapping_add(1);
+        }
+        self.generation
     }
 }

@@ -2,8 +2,14 @@
 //! that another destination needs is overwritten; a lost one costs a refused datagram and another ICMP
 //! message.
 
+use super::record::Ends;
+use super::send::Way;
+use super::{FamilyOptions, Udp, UdpId};
+use crate::containers::intrusive::at;
+use crate::error::Error;
+use crate::ip::Ip;
 use crate::ip::path::{PATH_MTU_LIFETIME, path_mtu_min};
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use siphasher::sip::SipHasher13;
 use tcp::Instant;
 
@@ -21,6 +27,8 @@ struct Entry {
 pub(super) struct PathMtus {
     entries: Vec<Option<Entry>>,
     hasher: SipHasher13,
+    /// Until when the last of them counts.
+    until: Instant,
 }
 
 impl PathMtus {
@@ -28,11 +36,15 @@ impl PathMtus {
         Self {
             entries: vec![None; ENTRIES],
             hasher: SipHasher13::new_with_key(key),
+            until: Instant::ZERO,
         }
     }
 
     /// Largest packet that is known to reach `destination` over a link with `link_mtu`.
     pub(super) fn find(&self, now: Instant, destination: IpAddr, link_mtu: u16) -> u16 {
+        if now >= self.until {
+            return link_mtu;
+        }
         self.entries[self.place(destination)]
             .filter(|entry| entry.destination == destination && entry.until > now)
             .map_or(link_mtu, |entry| entry.mtu.min(link_mtu))
@@ -46,10 +58,11 @@ impl PathMtus {
             .filter(|entry| entry.destination == destination && entry.until > now)
             .map_or(u16::MAX, |entry| entry.mtu);
         let mtu = mtu.max(path_mtu_min(destination)).min(known);
+        self.until = now + PATH_MTU_LIFETIME;
         self.entries[place] = Some(Entry {
             destination,
             mtu,
-            until: now + PATH_MTU_LIFETIME,
+            until: self.until,
         });
         mtu
     }
@@ -62,6 +75,70 @@ impl PathMtus {
         let [low, ..] = hash.to_le_bytes();
         usize::from(low) % ENTRIES
     }
+}
+
+impl Udp<'_> {
+    /// Largest packet that may go by a link of that MTU in one piece.
+    pub(super) fn believed_mtu(
+        &self,
+        now: Instant,
+        (link, believes_path): (u16, bool),
+        destination: IpAddr,
+    ) -> usize {
+        usize::from(if believes_path {
+            self.path_mtus.find(now, destination, link)
+        } else {
+            link
+        })
+    }
+
+    /// The MTU towards the peer of a connected socket (`IP_MTU`).
+    pub(crate) fn mtu(&self, ip: &Ip, now: Instant, id: UdpId) -> Result<u16, Error> {
+        let ends = self.rows[at(self.check(id)?)].ends;
+        let remote = ends.remote().ok_or(Error::DestinationRequired)?;
+        self.way_mtu(ip, now, remote, &ends, &FamilyOptions::default())
+    }
+
+    /// The largest packet that a socket may send to a destination in one piece.
+    pub(crate) fn mtu_towards(
+        &self,
+        ip: &Ip,
+        now: Instant,
+        id: UdpId,
+        destination: SocketAddr,
+    ) -> Result<u16, Error> {
+        let record = &self.rows[at(self.check(id)?)];
+        let options = record.options();
+        self.way_mtu(
+            ip,
+            now,
+            destination,
+            &record.ends,
+            options.of(destination.ip()),
+        )
+    }
+
+    fn way_mtu(
+        &self,
+        ip: &Ip,
+        now: Instant,
+        remote: SocketAddr,
+        ends: &Ends,
+        options: &FamilyOptions,
+    ) -> Result<u16, Error> {
+        let interface = self.zone_of(ip, remote).or(ends.zone());
+        let way = self.way(ip, remote.ip(), interface)?;
+        let believes_path = options.mtu_discovery.believes_path();
+        let link = link_mtu(ip, &way, remote.ip());
+        let mtu = self.believed_mtu(now, (link, believes_path), remote.ip());
+        Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
+    }
+}
+
+/// Of the link of the first hop.
+pub(super) fn link_mtu(ip: &Ip, way: &Way, destination: IpAddr) -> u16 {
+    let link = ip.link.interfaces.find(way.interface);
+    link.map_or(path_mtu_min(destination), |interface| interface.config.mtu)
 }
 
 #[cfg(test)]

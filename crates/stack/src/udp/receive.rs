@@ -5,12 +5,13 @@ use super::Udp;
 use super::table::Entry;
 use crate::address::{same_family, socket_address};
 use crate::containers::intrusive::at;
-use crate::egress::Egress;
+use crate::egress::{Egress, RxChecksum, RxMeta};
 use crate::host::Host;
 use crate::ip::Ip;
 use crate::ip::arrival::Arrival;
 use crate::ip::refuse::Refusal;
-use core::net::SocketAddr;
+use crate::link::interface::{InterfaceId, Interfaces};
+use core::net::{IpAddr, SocketAddr};
 use tcp::Instant;
 
 impl Udp<'_> {
@@ -24,18 +25,11 @@ impl Udp<'_> {
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
-        let (source, destination) = (arrival.source, arrival.destination);
-        let Ok((header, payload)) = wire::udp::Header::parse(arrival.payload) else {
-            ip.link.counters.udp_in_errors += 1;
+        let ends = (arrival.source, arrival.destination);
+        let Some((header, payload)) = open(ip, ends, arrival.payload, arrival.must_verify()) else {
             return;
         };
-        let bytes = &arrival.payload[..wire::udp::Header::LEN + payload.len()];
-        // RFC 1122 §4.1.3.4: a datagram with a wrong checksum is dropped silently.
-        if arrival.must_verify() && !wire::checksum::verify_udp(source, destination, bytes) {
-            ip.link.counters.udp_in_csum_errors += 1;
-            ip.link.counters.udp_in_errors += 1;
-            return;
-        }
+        let (source, destination) = ends;
         let is_ours = ip.link.interfaces.owns(destination);
         let link = if is_ours {
             arrival.own_link_of(&ip.link.interfaces)
@@ -52,14 +46,10 @@ impl Udp<'_> {
             tos: arrival.dscp_ecn,
             ttl: arrival.ttl,
             payload,
-            // A run of datagrams that a device or a local sender has merged (`UDP_SEGMENT`).
-            segment_bytes: arrival
-                .segment_bytes
-                .filter(|bytes| *bytes > 0 && usize::from(*bytes) < payload.len())
-                .unwrap_or(0),
+            segment_bytes: merged(arrival.segment_bytes, payload),
         };
         if is_ours {
-            if self.deliver_to_one(ip, &datagram, host) {
+            if self.deliver_to_one(ip, arrival, &datagram, host) {
                 return;
             }
             ip.link.counters.udp_no_ports += 1;
@@ -74,6 +64,7 @@ impl Udp<'_> {
     fn deliver_to_one(
         &mut self,
         ip: &mut Ip,
+        arrival: &Arrival<'_>,
         datagram: &Datagram<'_>,
         host: &mut dyn Host,
     ) -> bool {
@@ -82,8 +73,54 @@ impl Udp<'_> {
         let Some(index) = found else {
             return false;
         };
+        if datagram.interface == arrival.interface {
+            let generation = self.generation(&ip.link.interfaces);
+            self.predictions
+                .learn(arrival.interface, arrival.frame, generation, index);
+        }
         self.give(ip, index, datagram, host);
         true
+    }
+
+    /// The socket of a frame, if one like it came before.
+    #[inline]
+    pub(crate) fn predicted(
+        &mut self,
+        interfaces: &Interfaces,
+        interface: InterfaceId,
+        frame: &[u8],
+    ) -> Option<u32> {
+        let generation = self.generation(interfaces);
+        self.predictions.find(interface, frame, generation)
+    }
+
+    /// Takes in a datagram for socket `index`, of which nothing but its addresses and its socket is known.
+    pub(crate) fn handle_predicted(
+        &mut self,
+        ip: &mut Ip,
+        index: u32,
+        predicted: &Predicted<'_>,
+        host: &mut dyn Host,
+    ) {
+        let (ends, meta) = (predicted.ends, predicted.meta);
+        let must_verify = meta.checksum == RxChecksum::Unknown;
+        let Some((header, payload)) = open(ip, ends, predicted.payload, must_verify) else {
+            return;
+        };
+        let interface = predicted.interface;
+        let scope_id = ip.link.interfaces.find(interface);
+        let scope_id = scope_id.map_or(0, |interface| interface.config.scope_id);
+        let datagram = Datagram {
+            interface,
+            scope_id,
+            source: socket_address(ends.0, header.source_port, scope_id),
+            destination: SocketAddr::new(ends.1, header.destination_port),
+            tos: predicted.tos,
+            ttl: predicted.ttl,
+            payload,
+            segment_bytes: merged(meta.segment_bytes, payload),
+        };
+        self.give(ip, index, &datagram, host);
     }
 
     /// Every matching socket of the port gets a copy.
@@ -137,6 +174,46 @@ impl Udp<'_> {
             ip.link.counters.udp_in_errors += 1;
         }
     }
+}
+
+/// What is between the headers of IP and a datagram, and what they say.
+pub(crate) struct Predicted<'p> {
+    pub(crate) interface: InterfaceId,
+    pub(crate) meta: RxMeta,
+    /// The peer and this host.
+    pub(crate) ends: (IpAddr, IpAddr),
+    pub(crate) tos: u8,
+    pub(crate) ttl: u8,
+    pub(crate) payload: &'p [u8],
+}
+
+/// Header and payload of a datagram; `None`: it is damaged, which was counted.
+#[inline]
+fn open<'p>(
+    ip: &mut Ip,
+    (source, destination): (IpAddr, IpAddr),
+    bytes: &'p [u8],
+    must_verify: bool,
+) -> Option<(wire::udp::Header, &'p [u8])> {
+    let Ok((header, payload)) = wire::udp::Header::parse(bytes) else {
+        ip.link.counters.udp_in_errors += 1;
+        return None;
+    };
+    let bytes = &bytes[..wire::udp::Header::LEN + payload.len()];
+    // RFC 1122 §4.1.3.4: a datagram with a wrong checksum is dropped silently.
+    if must_verify && !wire::checksum::verify_udp(source, destination, bytes) {
+        ip.link.counters.udp_in_csum_errors += 1;
+        ip.link.counters.udp_in_errors += 1;
+        return None;
+    }
+    Some((header, payload))
+}
+
+/// Of a run of datagrams that a device or a local sender has merged (`UDP_SEGMENT`), how long each is; 0: it is one.
+fn merged(segment_bytes: Option<u16>, payload: &[u8]) -> u16 {
+    segment_bytes
+        .filter(|bytes| *bytes > 0 && usize::from(*bytes) < payload.len())
+        .unwrap_or(0)
 }
 
 /// Whether a socket wants a datagram for many; as in Linux one that is connected has the address of its

@@ -4,18 +4,19 @@
 //! whole. A payload to be cut (`UDP_SEGMENT`) leaves as one frame per datagram.
 
 use super::Udp;
-use super::{FamilyOptions, Outgoing, SendError, UdpId, UdpOptions};
+use super::{Outgoing, SendError, UdpId, UdpOptions};
 use crate::address::{group_hardware, same_family};
 use crate::containers::demux::FourTuple;
 use crate::containers::intrusive::at;
 use crate::egress::{Egress, Frame, PartialChecksum, Payload};
 use crate::error::Error;
 use crate::ip::Ip;
-use crate::ip::path::path_mtu_min;
 use crate::link::Link;
 use crate::link::interface::InterfaceId;
 use crate::link::output::{Envelope, ip_header_len};
 use crate::udp::fields::{HeaderFields, put_checksum};
+use crate::udp::path_mtu::link_mtu;
+use crate::udp::recent::{Course, Known, Like};
 use crate::udp::record::Ends;
 use core::net::{IpAddr, SocketAddr};
 use tcp::Instant;
@@ -67,36 +68,42 @@ impl Udp<'_> {
         egress: &mut dyn Egress,
     ) -> Result<usize, SendError> {
         let index = self.check(id).map_err(SendError::Refused)?;
-        let record = &self.rows[at(index)];
-        let (ends, all) = (record.ends, record.options());
-        let destination = outgoing.destination.or_else(|| ends.remote());
+        let remote = || self.rows[at(index)].ends.remote();
+        let destination = outgoing.destination.or_else(remote);
         let destination = destination.ok_or(SendError::Refused(Error::DestinationRequired))?;
-        let options = all.of(destination.ip());
-        let (way, mut fields) = self
-            .address(ip, &ends, &all, outgoing, destination)
-            .map_err(SendError::Refused)?;
-        let mtu = self.datagram_mtu(ip, now, &way, options, destination.ip());
-        let step = usize::from(outgoing.segment_bytes);
-        let headers_len = usize::from(ip_header_len(destination.ip())) + udp::Header::LEN;
-        if step > 0
-            && (headers_len + step.min(payload.len()) > mtu || payload.len() > step * SEGMENTS_MAX)
-        {
-            return Err(SendError::Refused(Error::InvalidArgument));
-        }
-        let fits = step > 0 || headers_len + payload.len() <= mtu;
-        // Both length fields count the UDP header; that of IPv4 its own header too.
-        let longest = match destination {
-            SocketAddr::V4(_) => 65_535,
-            SocketAddr::V6(_) => 65_535 + ipv6::Header::LEN,
+        let generation = self.generation(&ip.link.interfaces);
+        let like = Like::new((ip, generation), id, outgoing, destination);
+        let (mut course, known) = match self.recent.find(&like) {
+            Some(known) => (
+                known.course,
+                ip.link
+                    .neighbours
+                    .known(now, known.neighbour, known.neighbour_generation),
+            ),
+            None => {
+                let course = self.course(ip, index, outgoing, destination);
+                (course.map_err(SendError::Refused)?, None)
+            }
         };
-        if (!fits && !options.mtu_discovery.may_fragment()) || headers_len + payload.len() > longest
-        {
-            return Err(SendError::Refused(Error::MessageTooLong));
-        }
-        let delivery = self.delivery(ip, now, &way).map_err(SendError::Refused)?;
+        let mtu = self.believed_mtu(
+            now,
+            (course.link_mtu, course.believes_path),
+            destination.ip(),
+        );
+        let step = usize::from(outgoing.segment_bytes);
+        let fits = fits(destination, payload.len(), step, (mtu, course.may_fragment));
+        let fits = fits.map_err(SendError::Refused)?;
+        let delivery = match known {
+            Some(hardware) => Delivery::Now(hardware),
+            None => {
+                let delivery = self.delivery(ip, now, like, &course);
+                delivery.map_err(SendError::Refused)?
+            }
+        };
         if let Delivery::Now(hardware) = delivery {
-            fields.envelope.hardware = hardware;
+            course.fields.envelope.hardware = hardware;
         }
+        let Course { way, fields, .. } = course;
         let pieces = if step == 0 {
             payload.len().max(1)
         } else {
@@ -120,6 +127,22 @@ impl Udp<'_> {
                 return Ok(sent);
             }
         }
+    }
+
+    /// The way, the addresses and fields of a datagram of the socket `index`.
+    fn course(
+        &mut self,
+        ip: &mut Ip,
+        index: u32,
+        outgoing: &Outgoing,
+        destination: SocketAddr,
+    ) -> Result<Course, Error> {
+        let record = &self.rows[at(index)];
+        let (ends, all) = (record.ends, record.options());
+        let (way, fields) = self.address(ip, &ends, &all, outgoing, destination)?;
+        let target = destination.ip();
+        let link_mtu = link_mtu(ip, &way, target);
+        Ok(Course::new(way, fields, link_mtu, all.of(target)))
     }
 
     /// The addresses and fields of a datagram of the socket at `ends`.
@@ -233,73 +256,60 @@ impl Udp<'_> {
         })
     }
 
-    /// Largest packet that may go this way in one piece.
-    fn datagram_mtu(
-        &self,
-        ip: &Ip,
+    /// How the first hop is reached by now. A course by a neighbour who answers is kept for the next datagram like it.
+    fn delivery(
+        &mut self,
+        ip: &mut Ip,
         now: Instant,
-        way: &Way,
-        options: &FamilyOptions,
-        destination: IpAddr,
-    ) -> usize {
-        let link = ip.link.interfaces.find(way.interface);
-        let link = link.map_or(path_mtu_min(destination), |interface| interface.config.mtu);
-        usize::from(if options.mtu_discovery.believes_path() {
-            self.path_mtus.find(now, destination, link)
-        } else {
-            link
-        })
-    }
-
-    /// The MTU towards the peer of a connected socket (`IP_MTU`).
-    pub(crate) fn mtu(&self, ip: &Ip, now: Instant, id: UdpId) -> Result<u16, Error> {
-        let ends = self.rows[at(self.check(id)?)].ends;
-        let remote = ends.remote().ok_or(Error::DestinationRequired)?;
-        self.way_mtu(ip, now, remote, &ends, &FamilyOptions::default())
-    }
-
-    /// The largest packet that a socket may send to a destination in one piece.
-    pub(crate) fn mtu_towards(
-        &self,
-        ip: &Ip,
-        now: Instant,
-        id: UdpId,
-        destination: SocketAddr,
-    ) -> Result<u16, Error> {
-        let record = &self.rows[at(self.check(id)?)];
-        let options = record.options();
-        self.way_mtu(
-            ip,
-            now,
-            destination,
-            &record.ends,
-            options.of(destination.ip()),
-        )
-    }
-
-    fn way_mtu(
-        &self,
-        ip: &Ip,
-        now: Instant,
-        remote: SocketAddr,
-        ends: &Ends,
-        options: &FamilyOptions,
-    ) -> Result<u16, Error> {
-        let interface = self.zone_of(ip, remote).or(ends.zone());
-        let way = self.way(ip, remote.ip(), interface)?;
-        let mtu = self.datagram_mtu(ip, now, &way, options, remote.ip());
-        Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
-    }
-
-    fn delivery(&mut self, ip: &mut Ip, now: Instant, way: &Way) -> Result<Delivery, Error> {
-        let Some(next_hop) = way.next_hop else {
-            return Ok(Delivery::Now(way.hardware));
+        like: Like,
+        course: &Course,
+    ) -> Result<Delivery, Error> {
+        let Way {
+            interface,
+            next_hop,
+            hardware,
+            ..
+        } = course.way;
+        let Some(next_hop) = next_hop else {
+            return Ok(Delivery::Now(hardware));
         };
-        let n = ip.want_neighbour(now, way.interface, next_hop);
+        let n = ip.want_neighbour(now, interface, next_hop);
         let n = n.ok_or(Error::NoMemory)?;
-        let ready = ip.resolve(now, n);
-        Ok(ready.map_or(Delivery::Held(n), Delivery::Now))
+        let Some(hardware) = ip.resolve(now, n) else {
+            return Ok(Delivery::Held(n));
+        };
+        let known = Known {
+            course: *course,
+            neighbour: n,
+            neighbour_generation: ip.link.neighbours.entry(n).generation,
+        };
+        self.recent.learn(like, known);
+        Ok(Delivery::Now(hardware))
     }
+}
+
+/// Whether a payload, or what it is cut into, leaves in one piece each; an error: it may not leave otherwise, or never could.
+fn fits(
+    destination: SocketAddr,
+    payload_len: usize,
+    step: usize,
+    (mtu, may_fragment): (usize, bool),
+) -> Result<bool, Error> {
+    let headers_len = usize::from(ip_header_len(destination.ip())) + udp::Header::LEN;
+    if step > 0 && (headers_len + step.min(payload_len) > mtu || payload_len > step * SEGMENTS_MAX)
+    {
+        return Err(Error::InvalidArgument);
+    }
+    let fits = step > 0 || headers_len + payload_len <= mtu;
+    // Both length fields count the UDP header; that of IPv4 its own header too.
+    let longest = match destination {
+        SocketAddr::V4(_) => 65_535,
+        SocketAddr::V6(_) => 65_535 + ipv6::Header::LEN,
+    };
+    if (!fits && !may_fragment) || headers_len + payload_len > longest {
+        return Err(Error::MessageTooLong);
+    }
+    Ok(fits)
 }
 
 fn send_whole(

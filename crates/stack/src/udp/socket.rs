@@ -96,6 +96,7 @@ impl Udp<'_> {
 
     /// Makes a socket findable.
     pub(crate) fn link(&mut self, index: u32) {
+        self.generation = self.generation.wrapping_add(1);
         let record = &self.rows[at(index)];
         let (ends, options) = (record.ends, record.options());
         let any_v6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
@@ -108,6 +109,7 @@ impl Udp<'_> {
     }
 
     fn unlink(&mut self, index: u32) {
+        self.generation = self.generation.wrapping_add(1);
         let ends = self.rows[at(index)].ends;
         self.table.remove(index, &ends);
     }
@@ -165,6 +167,7 @@ impl Udp<'_> {
         let before = self.rows[at(index)].options();
         let place = |options: &UdpOptions| (options.reuse_port, options.v6_only);
         let moves = place(&before) != place(options);
+        self.generation = self.generation.wrapping_add(1);
         if moves {
             self.unlink(index);
         }

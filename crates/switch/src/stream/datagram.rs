@@ -140,12 +140,20 @@ impl Stream {
         slices: &mut [IoSliceMut<'_>],
         peek: bool,
     ) -> Result<Option<Arrived<Received>>, Errno> {
+        let mut take = |part: &UdpSocket| match part.receiver()? {
+            Some(mut receiver) => receiver.next(slices, peek),
+            None => Ok(None),
+        };
+        if let [only] = self.udp() {
+            let place = || attached::place_of(only.session());
+            return Ok(take(only)?.map(|letter| Arrived {
+                letter,
+                place: place(),
+            }));
+        }
         let first = first.and_then(|place| Some((self.part_at(place)?.as_ref(), place)));
         for (part, place) in first.into_iter().chain(self.from(turn)) {
-            let Some(mut receiver) = part.receiver()? else {
-                continue;
-            };
-            if let Some(letter) = receiver.next(slices, peek)? {
+            if let Some(letter) = take(part)? {
                 return Ok(Some(Arrived { letter, place }));
             }
         }

@@ -101,16 +101,16 @@ impl Receiving {
             if let Some(step) = tried? {
                 return Ok(Some(step));
             }
+            if !mem::replace(&mut self.has_looked_again, true) {
+                served.stream.on_idle_look();
+                if served.stream.rx_events() != heard || served.stream.has_error() {
+                    continue;
+                }
+            }
             if self.deadline.is_none()
                 && (self.flags & libc::MSG_DONTWAIT != 0
                     || served.socket.is_nonblocking(served.fd)?)
             {
-                if !mem::replace(&mut self.has_looked_again, true) {
-                    served.stream.on_idle_look();
-                    if served.stream.rx_events() != heard || served.stream.has_error() {
-                        continue;
-                    }
-                }
                 return Err(Errno::AGAIN);
             }
             // Before each sleep: the backing socket of one that is shut down is readable for ever.

@@ -6,7 +6,7 @@ use tcp::Instant;
 use wire::ethernet;
 
 impl Neighbours {
-    /// [`Self::ready`] of one of that generation that waits for nothing; `None`: ask there.
+    /// [`Self::ready`] of one of that generation for which nothing is to be begun; `None`: ask there.
     #[inline]
     pub(crate) fn known(
         &mut self,
@@ -15,13 +15,15 @@ impl Neighbours {
         generation: u32,
     ) -> Option<ethernet::Address> {
         let entry = self.entries.get_mut(at(n))?;
+        let is_armed = entry.deadline.is_set();
         let is_good = match entry.state {
-            NeighbourState::Permanent => true,
-            NeighbourState::Reachable => now.since(entry.confirmed_at) <= REACHABLE,
+            NeighbourState::Permanent => !is_armed,
+            NeighbourState::Reachable => !is_armed && now.since(entry.confirmed_at) <= REACHABLE,
+            // RFC 4861 §7.3.3: packets go meanwhile, and nothing is to be done but to wait for the deadline.
+            NeighbourState::Delay | NeighbourState::Probe => is_armed,
             _ => false,
         };
-        let waits_for_nothing = entry.generation == generation && !entry.deadline.is_set();
-        (is_good && waits_for_nothing).then(|| {
+        (is_good && entry.generation == generation).then(|| {
             entry.used_at = now;
             entry.hardware
         })
