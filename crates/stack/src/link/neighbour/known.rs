@@ -7,7 +7,7 @@ use wire::ethernet;
 
 impl Neighbours {
     /// [`Self::ready`] of one of that generation that waits for nothing; `None`: ask there.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn known(
         &mut self,
         now: Instant,
