@@ -31,7 +31,10 @@ pub(crate) use messages::{receive_message, receive_messages, send_message, send_
 
 use crate::abi::symbol::{Symbol, real};
 use crate::fd_table::descriptors::{forget, is_kept_open, is_private, is_tracked};
-use crate::outcome::{Failure, at_a_cancellation_point, at_the_edge, beside, once_at_the_edge};
+use crate::outcome::{
+    Failure, at_a_cancellation_point, at_the_edge, beside, once_at_the_edge,
+    try_at_a_cancellation_point, try_at_the_edge,
+};
 use crate::sys;
 use crate::wait::sleep::Deadline;
 use crate::{
@@ -55,26 +58,55 @@ macro_rules! switched {
         /// As libc's: pointers are valid for what the call does with them.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
+            #[inline(always)]
+            unsafe fn pass_on($($arg: $type),*) -> $ret {
+                real!($name($($arg: $type),*) -> $ret)
+            }
+            /// Where `again` is given it tells whether the call is to be made once more.
             #[inline(never)]
             #[allow(unused_unsafe, clippy::too_many_arguments)]
-            unsafe fn serve($($arg: $type),*) -> Option<$ret> {
+            unsafe fn serve($($arg: $type,)* again: Option<&mut bool>) -> $ret {
                 // SAFETY: the C caller vouches for the arguments, as it does to libc.
-                $edge(|| unsafe { $serve })
-            }
-            if $concerned {
-                // SAFETY: the same arguments.
-                if let Some(result) = unsafe { serve($($arg),*) } {
-                    return result;
+                match $edge(|| unsafe { $serve }) {
+                    Some(Some(result)) => result,
+                    // SAFETY: the same arguments.
+                    Some(None) => unsafe { pass_on($($arg),*) },
+                    None => match again {
+                        Some(again) => {
+                            *again = true;
+                            <$ret as Failure>::FAILED
+                        }
+                        // SAFETY: the same arguments.
+                        None => unsafe { serve_again($($arg),*) },
+                    },
                 }
             }
-            real!($name($($arg: $type),*) -> $ret)
+            #[cold]
+            #[inline(never)]
+            unsafe fn serve_again($($arg: $type),*) -> $ret {
+                loop {
+                    let mut again = false;
+                    // SAFETY: the same arguments.
+                    let result = unsafe { serve($($arg,)* Some(&mut again)) };
+                    if !again {
+                        return result;
+                    }
+                }
+            }
+            // The last call in either case: this function keeps nothing.
+            if $concerned {
+                // SAFETY: the same arguments.
+                return unsafe { serve($($arg,)* None) };
+            }
+            // SAFETY: the same arguments.
+            unsafe { pass_on($($arg),*) }
         }
     )*};
 }
 
 pub(crate) use switched;
 
-switched! { at_the_edge:
+switched! { try_at_the_edge:
     fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int, if is_tracked(fd) =>
         name_bytes(addr, len).map_or(Ok(None), |name| name::bind(fd, &name));
     fn listen(fd: c_int, backlog: c_int) -> c_int, if is_tracked(fd) =>
@@ -102,7 +134,7 @@ switched! { at_the_edge:
         };
 }
 
-switched! { at_a_cancellation_point:
+switched! { try_at_a_cancellation_point:
     fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int, if is_tracked(fd) =>
         name_bytes(addr, len).map_or(Ok(None), |name| connecting::connect(fd, &name));
     fn close(fd: c_int) -> c_int, if is_tracked(fd) || is_kept_open(fd) => close::close(fd);

@@ -161,6 +161,25 @@ pub(super) unsafe fn received(
     len: size_t,
     flags: c_int,
 ) -> Switched<ssize_t> {
+    // SAFETY: the caller's contract.
+    let Some(bytes) = (unsafe { sys::usual_bytes_mut(buf, len) }) else {
+        // SAFETY: the same.
+        return unsafe { received_any(fd, buf, len, flags) };
+    };
+    counted(transfer::receive_here(
+        fd,
+        &mut [IoSliceMut::new(bytes)],
+        flags,
+    ))
+}
+
+#[inline(never)]
+unsafe fn received_any(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> Switched<ssize_t> {
     if !sys::is_memory(buf, len)? {
         return counted(receive_nowhere(fd, len, flags));
     }
@@ -171,6 +190,10 @@ pub(super) unsafe fn received(
 
 /// read(2).
 pub(super) unsafe fn read_into(fd: c_int, buf: *mut c_void, len: size_t) -> Switched<ssize_t> {
+    // SAFETY: the caller's contract.
+    if let Some(bytes) = unsafe { sys::usual_bytes_mut(buf, len) } {
+        return counted(transfer::receive_here(fd, &mut [IoSliceMut::new(bytes)], 0));
+    }
     if !sys::is_memory(buf, len)? {
         return counted(receive_nowhere(fd, len, 0));
     }
@@ -207,6 +230,16 @@ pub(super) unsafe fn sent(
     len: size_t,
     flags: c_int,
 ) -> Switched<ssize_t> {
+    // SAFETY: the caller's contract.
+    let Some(bytes) = (unsafe { sys::usual_bytes(buf, len) }) else {
+        // SAFETY: the same.
+        return unsafe { sent_any(fd, buf, len, flags) };
+    };
+    counted(transfer::send_here(fd, &[IoSlice::new(bytes)], flags, None))
+}
+
+#[inline(never)]
+unsafe fn sent_any(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> Switched<ssize_t> {
     if !sys::is_memory(buf, len)? {
         return counted(send_from_nowhere(fd, flags));
     }
