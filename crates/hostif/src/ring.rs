@@ -182,7 +182,7 @@ impl<T: Descriptor> Producer<T> {
     }
 
     /// The consumer's index and how many slots were in use when it had that value.
-    #[inline(always)]
+    #[inline]
     fn look(&self) -> Result<(u64, u64), Corrupt> {
         let head = self.shape.cells[HEAD].load(Ordering::Acquire);
         // After the head: a correct consumer's index is never ahead of this.

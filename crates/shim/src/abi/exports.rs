@@ -23,8 +23,8 @@ use rustix::io::Errno;
 
 use arguments::{
     accepted, epoll_array, fortify, give_address, give_option, io_slices, name_bytes, poll_array,
-    polled, read_into, received, received_from, selected, sent, sent_to, sets, slices_mut,
-    value_bytes,
+    polled, read_into, received, received_any, received_from, selected, sent, sent_any, sent_to,
+    sets, slices_mut, value_bytes,
 };
 pub(crate) use arguments::{counted, poll_concerns, select_concerns};
 pub(crate) use messages::{receive_message, receive_messages, send_message, send_messages};
@@ -58,7 +58,8 @@ macro_rules! switched {
         /// As libc's: pointers are valid for what the call does with them.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
-            #[inline(always)]
+            #[inline(never)]
+            #[allow(clippy::too_many_arguments)]
             unsafe fn pass_on($($arg: $type),*) -> $ret {
                 real!($name($($arg: $type),*) -> $ret)
             }
@@ -143,7 +144,7 @@ switched! { try_at_a_cancellation_point:
     fn readv(fd: c_int, iov: *const iovec, slices: c_int) -> ssize_t, if is_tracked(fd) =>
         counted(transfer::read(fd, &mut slices_mut(iov, slices)?));
     fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t, if is_tracked(fd) =>
-        sent(fd, buf, len, 0);
+        sent_any(fd, buf, len, 0);
     fn writev(fd: c_int, iov: *const iovec, slices: c_int) -> ssize_t, if is_tracked(fd) =>
         counted(transfer::send(fd, &io_slices(iov, slices)?, 0));
     fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t,
@@ -167,7 +168,7 @@ switched! { try_at_a_cancellation_point:
     fn __recv_chk(fd: c_int, buf: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t,
         if is_tracked(fd) => {
             fortify(len <= room);
-            received(fd, buf, len, flags)
+            received_any(fd, buf, len, flags)
         };
     fn __recvfrom_chk(fd: c_int, buf: *mut c_void, len: size_t, room: size_t, flags: c_int,
         addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t, if is_tracked(fd) => {

@@ -55,17 +55,10 @@ fn receive_datagram(fd: RawFd, slices: &mut [IoSliceMut<'_>], flags: i32) -> Swi
 
 /// read(2) and readv(2): as recv without flags, but nothing asked for is nothing done.
 pub fn read(fd: RawFd, slices: &mut [IoSliceMut<'_>]) -> Switched<usize> {
-    let received = with_stream(fd, |call| {
-        if total_mut(slices) == 0 {
-            Ok(0)
-        } else {
-            call.receive(slices, 0)
-        }
-    })?;
-    match received {
-        None if total_mut(slices) > 0 => receive_datagram(fd, slices, 0),
-        received => Ok(received),
+    if total_mut(slices) == 0 {
+        return with_stream(fd, |_| Ok(0));
     }
+    receive(fd, slices, 0)
 }
 
 /// send(2) with its flags.

@@ -173,8 +173,9 @@ pub(super) unsafe fn received(
     ))
 }
 
+/// As [`received`], of whatever buffer.
 #[inline(never)]
-unsafe fn received_any(
+pub(super) unsafe fn received_any(
     fd: c_int,
     buf: *mut c_void,
     len: size_t,
@@ -190,10 +191,6 @@ unsafe fn received_any(
 
 /// read(2).
 pub(super) unsafe fn read_into(fd: c_int, buf: *mut c_void, len: size_t) -> Switched<ssize_t> {
-    // SAFETY: the caller's contract.
-    if let Some(bytes) = unsafe { sys::usual_bytes_mut(buf, len) } {
-        return counted(transfer::receive_here(fd, &mut [IoSliceMut::new(bytes)], 0));
-    }
     if !sys::is_memory(buf, len)? {
         return counted(receive_nowhere(fd, len, 0));
     }
@@ -238,8 +235,14 @@ pub(super) unsafe fn sent(
     counted(transfer::send_here(fd, &[IoSlice::new(bytes)], flags, None))
 }
 
+/// As [`sent`], of whatever buffer.
 #[inline(never)]
-unsafe fn sent_any(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> Switched<ssize_t> {
+pub(super) unsafe fn sent_any(
+    fd: c_int,
+    buf: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> Switched<ssize_t> {
     if !sys::is_memory(buf, len)? {
         return counted(send_from_nowhere(fd, flags));
     }
@@ -269,7 +272,7 @@ pub(super) unsafe fn received_from(
         return counted(unsafe { datagram::receive_from(fd, buf, len, flags, addr, addr_len) });
     }
     // SAFETY: the caller's contract.
-    let received = unsafe { received(fd, buf, len, flags)? };
+    let received = unsafe { received_any(fd, buf, len, flags)? };
     if received.is_some() && addresses::is_dump(fd) {
         if !addr.is_null() {
             sys::give_result(&addresses::SENDER, addr.cast(), addr_len, true)?;
