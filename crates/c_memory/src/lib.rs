@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 pub use sys::{
     array_mut, bytes, bytes_mut, check_parts, copied, copy_out, given, io_slices, io_slices_mut,
-    messages_to_send, optional,
+    messages_to_send, optional, usual_bytes, usual_bytes_mut,
 };
 
 /// Where a receiving call puts its bytes: the program's own array, or a copy of it without null bases.
@@ -64,11 +64,13 @@ fn is_in_user_space(start: *const c_void, len: usize) -> bool {
     is_memory(start, len) == Ok(true)
 }
 
+/// Where a program can have memory.
+const FIRST: usize = 4096;
+const END: usize = (1 << 47) - FIRST;
+
 /// Whether there can be data in a buffer. EFAULT in the kernel's half, which Linux says before it looks at anything else;
 /// in the first page it finds out when it copies.
 pub fn is_memory(start: *const c_void, len: usize) -> Result<bool, Errno> {
-    const FIRST: usize = 4096;
-    const END: usize = (1 << 47) - FIRST;
     match start.addr().checked_add(len) {
         Some(end) if end <= END => Ok(start.addr() >= FIRST || len == 0),
         _ => Err(Errno::FAULT),

@@ -9,7 +9,7 @@ use std::ptr;
 
 use rustix::io::Errno;
 
-use super::{Targets, is_in_user_space, is_memory, is_near, pages};
+use super::{END, FIRST, Targets, is_in_user_space, is_memory, is_near, pages};
 
 /// Bytes a C caller gave to read from.
 ///
@@ -33,6 +33,31 @@ pub unsafe fn bytes_mut<'a>(start: *mut c_void, len: usize) -> &'a mut [u8] {
     }
     // SAFETY: the caller's contract; the bytes may be uninitialised, and are only written.
     unsafe { std::slice::from_raw_parts_mut(start.cast(), len.min(MAX_TRANSFER)) }
+}
+
+/// [`bytes`] of a buffer as nearly all are: not empty, no longer than what moves in one call, and where a program can have memory.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn usual_bytes<'a>(start: *const c_void, len: usize) -> Option<&'a [u8]> {
+    // SAFETY: the caller's contract.
+    is_usual(start, len).then(|| unsafe { std::slice::from_raw_parts(start.cast(), len) })
+}
+
+/// As [`usual_bytes`], of [`bytes_mut`].
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn usual_bytes_mut<'a>(start: *mut c_void, len: usize) -> Option<&'a mut [u8]> {
+    // SAFETY: the caller's contract.
+    is_usual(start, len).then(|| unsafe { std::slice::from_raw_parts_mut(start.cast(), len) })
+}
+
+#[inline(always)]
+fn is_usual(start: *const c_void, len: usize) -> bool {
+    len.wrapping_sub(1) < MAX_TRANSFER && start.addr() >= FIRST && start.addr() <= END - len
 }
 
 /// Linux moves at most this much in one call (MAX_RW_COUNT, read(2)).

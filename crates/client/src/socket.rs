@@ -184,6 +184,7 @@ impl SocketCore {
     }
 
     /// The attachment, unless the engine or this process's hold on the socket is gone.
+    #[inline(always)]
     pub(crate) fn attachment_of_living(&self) -> Option<&'static Attachment> {
         let all = self.session.attached().filter(|all| !all.is_dead())?;
         let is_lost = self.lost.load(Ordering::Acquire) || !self.header().is_of(self.id);

@@ -69,6 +69,8 @@ pub use sync::lock::RegionLock;
 pub use sync::moderation::{Moderation, NOTIFY_VARIABLE};
 pub use sync::poll_lock::PollLock;
 #[cfg(not(loom))]
+pub use sys::WindowPlace;
+#[cfg(not(loom))]
 pub use window::{Span, Window, WindowSpan};
 
 /// Oldest version of the region and control formats that this code speaks.

@@ -26,7 +26,7 @@ use crate::ring::{Consumer, Producer, words_for};
 use crate::sync::Ordering;
 use crate::sync::doorbell::SleepWord;
 pub use crate::sys::MemoryFile;
-use crate::sys::{self, Mapping, Windows};
+use crate::sys::{self, Mapping, WindowPlace, Windows};
 use crate::window::{Window, WindowSpan};
 use crate::{MAX_VERSION, MIN_VERSION};
 
@@ -362,6 +362,14 @@ impl Region {
     /// There is no such window, or it cannot be mapped.
     pub fn try_window(&self, span: WindowSpan) -> Result<Window<'_>, RegionError> {
         self.windows.window(span)
+    }
+
+    /// As [`Region::try_window`], to be looked at again and again without another check.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn window_place(&self, span: WindowSpan) -> Result<WindowPlace, RegionError> {
+        WindowPlace::find(&self.windows, span)
     }
 
     /// Engine: memory that the region takes now, in bytes.

@@ -182,8 +182,20 @@ impl<T: Descriptor> Producer<T> {
     }
 
     /// The consumer's index and how many slots were in use when it had that value.
+    #[inline]
     fn look(&self) -> Result<(u64, u64), Corrupt> {
-        let mut head = self.shape.cells[HEAD].load(Ordering::Acquire);
+        let head = self.shape.cells[HEAD].load(Ordering::Acquire);
+        // After the head: a correct consumer's index is never ahead of this.
+        let used = self.tail.load(Ordering::Acquire).wrapping_sub(head);
+        if used <= self.shape.capacity {
+            return Ok((head, used));
+        }
+        self.look_again(head)
+    }
+
+    /// As `look`, after one in vain.
+    #[inline(never)]
+    fn look_again(&self, mut head: u64) -> Result<(u64, u64), Corrupt> {
         for _ in 0..LOOKS {
             // After the head: a correct consumer's index is never ahead of this.
             let used = self.tail.load(Ordering::Acquire).wrapping_sub(head);

@@ -93,7 +93,7 @@ struct Log {
 static LOG: OnceLock<Log> = OnceLock::new();
 
 /// Notes that a message passes, now.
-#[inline]
+#[inline(always)]
 pub fn mark(mark: Mark) {
     if let Some(log) = LOG.get() {
         log.note(mark, now_ns());

@@ -229,6 +229,13 @@ impl Windows {
 
     /// A window, mapped if it was not.
     pub(crate) fn window(&self, span: WindowSpan) -> Result<Window<'_>, RegionError> {
+        let (start, len) = self.find(span)?;
+        // SAFETY: every byte of it is mapped until `self` is dropped; no reference covers windows.
+        Ok(Window::new(unsafe { SharedBytes::from_raw(start, len) }))
+    }
+
+    /// Where a window is mapped, until `self` is dropped, and its length.
+    fn find(&self, span: WindowSpan) -> Result<(NonNull<u8>, usize), RegionError> {
         let size = u64::from(span.size);
         let at = span
             .offset
@@ -247,11 +254,8 @@ impl Windows {
         let too_large = |_| RegionError::Outside;
         let within = usize::try_from(within).map_err(too_large)?;
         let len = usize::try_from(size).map_err(too_large)?;
-        // SAFETY: inside the group, of which every byte of the file is mapped until `self` is dropped; no reference
-        // covers windows.
-        Ok(Window::new(unsafe {
-            SharedBytes::from_raw(base.add(within), len)
-        }))
+        // SAFETY: inside the group, of which every byte of the file is mapped until `self` is dropped.
+        Ok((unsafe { base.add(within) }, len))
     }
 
     fn group_len(&self, group: usize) -> usize {
@@ -290,5 +294,30 @@ impl Drop for Windows {
                 let _ = unsafe { rustix::mm::munmap(base.cast::<c_void>(), self.group_len(group)) };
             }
         }
+    }
+}
+
+/// A window that was looked up, for whoever uses it again and again; keeps it mapped.
+pub struct WindowPlace {
+    window: Window<'static>,
+    _windows: Arc<Windows>,
+}
+
+impl WindowPlace {
+    pub(crate) fn find(windows: &Arc<Windows>, span: WindowSpan) -> Result<Self, RegionError> {
+        let (start, len) = windows.find(span)?;
+        Ok(Self {
+            // SAFETY: it stays mapped until the windows are dropped, which this value keeps, and is lent for no longer than
+            // this value lives; no reference covers windows.
+            window: Window::new(unsafe { SharedBytes::from_raw(start, len) }),
+            _windows: Arc::clone(windows),
+        })
+    }
+
+    /// The window.
+    #[inline(always)]
+    #[must_use]
+    pub fn window(&self) -> Window<'_> {
+        self.window
     }
 }

@@ -78,7 +78,7 @@ impl<'a> Window<'a> {
     }
 
     /// Places `data` at a stream offset and returns how many bytes that was: no more than the size.
-    #[inline]
+    #[inline(always)]
     pub fn copy_in(&self, offset: u64, data: &[u8]) -> usize {
         let (at, first, second) = self.split(offset, data.len());
         self.bytes.copy_in(at, &data[..first]);

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 /// A span of readable memory whose bytes may change at any time, because another process can write
 /// them. It is never turned into a `&[u8]`: it can only be copied out, or given to the system.
@@ -72,11 +73,23 @@ impl<'a> SharedSlice<'a> {
     /// # Panics
     /// If `target` is shorter than the span.
     pub fn copy_to(&self, target: &mut [u8]) -> usize {
+        // SAFETY: bytes that were written are a valid case of bytes that may not have been, and none is made unwritten.
+        self.copy_to_unwritten(unsafe {
+            &mut *(std::ptr::from_mut(target) as *mut [MaybeUninit<u8>])
+        })
+    }
+
+    /// As [`Self::copy_to`], to where nothing was written yet.
+    ///
+    /// # Panics
+    /// As there.
+    #[inline]
+    pub fn copy_to_unwritten(&self, target: &mut [MaybeUninit<u8>]) -> usize {
         let target = &mut target[..self.len];
         // SAFETY: the source is mapped and readable for `'a` (from_raw, or a borrow of a slice),
         // the target is a unique borrow of exactly `len` bytes, so the two cannot overlap. A
         // racing writer changes which bytes are copied; nothing is decided on the source's bytes.
-        unsafe { std::ptr::copy_nonoverlapping(self.start, target.as_mut_ptr(), self.len) };
+        unsafe { std::ptr::copy_nonoverlapping(self.start, target.as_mut_ptr().cast(), self.len) };
         self.len
     }
 

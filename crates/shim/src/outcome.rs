@@ -39,10 +39,8 @@ impl Failure for () {
 /// come meanwhile run at the end, when nothing is held: they may make calls, and may leave by siglongjmp(3).
 pub fn at_the_edge<T: Failure>(mut call: impl FnMut() -> Switched<T>) -> Option<T> {
     loop {
-        match once(&mut call) {
-            Ended::Restarts => {}
-            Ended::Interrupted => return interrupted(),
-            Ended::Done(value) => return value,
+        if let Some(ended) = try_at_the_edge(&mut call) {
+            return ended;
         }
     }
 }
@@ -51,15 +49,33 @@ pub fn at_the_edge<T: Failure>(mut call: impl FnMut() -> Switched<T>) -> Option<
 /// does not sleep in it. What has been done by then is told first, and the next such call ends the thread.
 pub fn at_a_cancellation_point<T: Failure>(mut call: impl FnMut() -> Switched<T>) -> Option<T> {
     loop {
-        cancel::act();
-        match once(&mut call) {
-            Ended::Restarts => {}
-            Ended::Interrupted => {
-                cancel::act();
-                return interrupted();
-            }
-            Ended::Done(value) => return value,
+        if let Some(ended) = try_at_a_cancellation_point(&mut call) {
+            return ended;
         }
+    }
+}
+
+/// As [`at_the_edge`]. `None`: a handler has ended a sleep, and the call is to be made again.
+pub fn try_at_the_edge<T: Failure>(call: impl FnOnce() -> Switched<T>) -> Option<Option<T>> {
+    match once(call) {
+        Ended::Restarts => None,
+        Ended::Interrupted => Some(interrupted()),
+        Ended::Done(value) => Some(value),
+    }
+}
+
+/// As [`at_a_cancellation_point`]. `None`: a handler has ended a sleep, and the call is to be made again.
+pub fn try_at_a_cancellation_point<T: Failure>(
+    call: impl FnOnce() -> Switched<T>,
+) -> Option<Option<T>> {
+    cancel::act();
+    match once(call) {
+        Ended::Restarts => None,
+        Ended::Interrupted => {
+            cancel::act();
+            Some(interrupted())
+        }
+        Ended::Done(value) => Some(value),
     }
 }
 
@@ -84,7 +100,8 @@ enum Ended<T> {
     Restarts,
 }
 
-fn once<T: Failure>(call: &mut impl FnMut() -> Switched<T>) -> Ended<T> {
+#[inline(always)]
+fn once<T: Failure>(call: impl FnOnce() -> Switched<T>) -> Ended<T> {
     let errno = sys::errno();
     let inside = Inside::enter();
     let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Errno::IO));

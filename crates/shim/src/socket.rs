@@ -414,7 +414,8 @@ impl Socket {
     /// Whether a call that receives waits for as long as it takes, and for nothing but bytes.
     #[inline]
     pub fn receives_plainly(&self) -> bool {
-        let is_usual = self.flags.load(Ordering::Relaxed) & (RECEIVE_SHUT | SPENT | SIGNALLED) == 0;
+        const UNUSUAL: u32 = RECEIVE_SHUT | SPENT | SIGNALLED | KERNEL_LISTENS;
+        let is_usual = self.flags.load(Ordering::Relaxed) & UNUSUAL == 0;
         is_usual && self.low_water() <= 1 && self.receive_timeout().is_none()
     }
 

@@ -17,6 +17,7 @@ use crate::abi::symbol::Symbol;
 pub use c_memory::{
     Targets, array_mut, bytes, bytes_mut, check_message_name, check_name, check_parts, copied,
     copy_out, give_result, given, io_slices, io_slices_mut, is_memory, messages_to_send, optional,
+    usual_bytes, usual_bytes_mut,
 };
 
 /// The calling thread's `errno`.

@@ -23,7 +23,7 @@ use tcp::{Instant, RangeSlot, Run, TimeWait};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Layout version of the rows; a region of another version cannot be taken over.
-pub const TABLES_VERSION: u32 = 7;
+pub const TABLES_VERSION: u32 = 8;
 /// Rows for connections unless the caller wants others.
 pub const CONNECTIONS_DEFAULT: usize = 65_536;
 /// Rows for listeners unless the caller wants others.
@@ -191,6 +191,7 @@ pub(crate) trait Row {
     fn sequence_mut(&mut self) -> &mut u32;
 
     /// Changes the row; a crash in between leaves its sequence odd.
+    #[inline(always)]
     fn change<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R {
         *self.sequence_mut() |= 1;
         // Nobody reads concurrently; only the order of the writes in program order matters, for a

@@ -279,21 +279,23 @@ impl Stream {
         Ok(UserBuffer::new(self.tcp()?, slices, filled))
     }
 
-    /// Whether nothing is there, and nothing but bytes can come.
+    /// Whether nothing but bytes can come, all of them by way of the engine, if it lives.
     #[inline(always)]
     pub fn awaits_bytes(&self) -> bool {
         match &self.sockets {
-            Sockets::Tcp(socket) => socket.is_flowing() && socket.readable_bytes() == 0,
+            Sockets::Tcp(socket) => socket.awaits_bytes(),
             Sockets::Udp(_) => false,
         }
     }
 
-    /// Where it [awaits bytes](Self::awaits_bytes): polls an engine inside this process once, which may place what comes in
+    /// Where nothing is there and it [awaits bytes](Self::awaits_bytes): polls an engine inside this process once, which may place what comes in
     /// `slices`. How many bytes it placed, and whether that is all that has arrived.
+    #[inline(always)]
     pub fn receive_at_once(&self, slices: &mut [IoSliceMut<'_>], held: Held) -> (usize, bool) {
-        let nothing = (0, false);
-        self.tcp()
-            .map_or(nothing, |socket| socket.receive_at_once(slices, held))
+        match &self.sockets {
+            Sockets::Tcp(socket) => socket.receive_at_once(slices, held),
+            Sockets::Udp(_) => (0, false),
+        }
     }
 
     /// Throws away up to `max` bytes.
@@ -321,9 +323,12 @@ impl Stream {
     }
 
     /// Sends all `total` bytes if nothing is in the way; false, with nothing done: `try_send` says what is.
+    #[inline(always)]
     pub fn send_at_once(&self, slices: &[IoSlice<'_>], total: usize, held: Held) -> bool {
-        self.tcp()
-            .is_ok_and(|socket| socket.send_at_once(slices, total, held))
+        match &self.sockets {
+            Sockets::Tcp(socket) => socket.send_at_once(slices, total, held),
+            Sockets::Udp(_) => false,
+        }
     }
 
     /// As `try_send`, for a program that asks when the bytes leave (`hostif::stamp`).

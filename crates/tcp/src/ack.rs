@@ -118,7 +118,7 @@ impl Connection {
     ) -> Events {
         let before = self.delivery_mark();
         let events = self.take_calm_ack(now, window, timestamps, ack, pool);
-        self.congestion_on_calm_ack(now, &before, pool);
+        self.congestion_on_calm_ack(now, &before);
         events
     }
 
@@ -174,7 +174,7 @@ impl Connection {
         self.end_path_probe_if_arrived();
         self.snd.nxt = self.snd.nxt.max(ack);
         if !self.snd.sent.is_empty()
-            && let Some(first) = self.snd.sent.table(pool).oldest(now)
+            && let Some(first) = self.snd.sent.oldest(now, pool)
         {
             self.timers.oldest_sent = self.timers.oldest_sent.max(first);
         }

@@ -254,6 +254,7 @@ impl Connection {
     ///
     /// # Errors
     /// As there.
+    #[inline(always)]
     pub fn handle_written(&mut self, now: Instant, end: u64) -> Result<Events, OffsetError> {
         self.handle_written_as(now, end, WriteMode::Plain)
     }

@@ -358,7 +358,6 @@ impl Connection {
         piece: u64,
         pool: &mut dyn FlightPool,
     ) {
-        let quantum = self.rtt.srtt().map_or(Duration::ZERO, run_quantum);
         let flight = Flight {
             in_flight: self.pipe(),
             cwnd: self.congestion.cwnd(),
@@ -372,20 +371,51 @@ impl Connection {
             each.in_flight += end - start;
             start = end;
         }
+        self.note_sent(now, stretch, segment, piece > segment, &flight, pool);
+    }
+
+    /// New data leaves, in one segment, while nothing is in flight.
+    #[inline(always)]
+    pub(crate) fn on_lone_sent(
+        &mut self,
+        now: Instant,
+        stretch: Stretch,
+        segment: u64,
+        pool: &mut dyn FlightPool,
+    ) {
+        let flight = Flight {
+            in_flight: 0,
+            cwnd: self.congestion.cwnd(),
+            lost: self.recovery.lost,
+        };
+        self.rate.on_sent(now, stretch, &flight);
+        self.note_sent(now, stretch, segment, false, &flight, pool);
+    }
+
+    /// What is kept of new data that leaves, but for samples of the delivery rate.
+    #[inline(always)]
+    fn note_sent(
+        &mut self,
+        now: Instant,
+        stretch: Stretch,
+        segment: u64,
+        is_train: bool,
+        flight: &Flight,
+        pool: &mut dyn FlightPool,
+    ) {
         self.chrono.on_sending(now);
-        self.rate.note_use(self.snd.una, stretch, &flight);
+        self.rate.note_use(self.snd.una, stretch, flight);
         self.on_departed(now, stretch.end - stretch.start);
         let at = self.rack.depart(now, stretch.end);
         let snd = &mut self.snd;
         if snd.sent.is_empty() {
             self.timers.oldest_sent = now;
         }
-        snd.sent
-            .table(pool)
-            .append(at, stretch.start, stretch.end, quantum);
+        let quantum = || self.rtt.srtt().map_or(Duration::ZERO, run_quantum);
+        snd.sent.append(at, stretch, quantum, pool);
         snd.nxt = stretch.end;
         snd.max = stretch.end;
-        if piece > segment {
+        if is_train {
             snd.trains.add(stretch.start, stretch.end);
         }
         snd.probe_owed = false;

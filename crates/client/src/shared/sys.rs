@@ -69,7 +69,8 @@ unsafe fn add<T>(node: *mut Node<T>, readers: i64) {
 /// A value that was read; it stays valid when another is put in its place meanwhile.
 pub struct Loaded<'a, T> {
     place: &'a Shared<T>,
-    node: *mut Node<T>,
+    /// What the word was once this reader was counted in it; 0: nothing was there.
+    word: u64,
 }
 
 impl<T> Shared<T> {
@@ -85,34 +86,34 @@ impl<T> Shared<T> {
     pub fn load(&self) -> Loaded<'_, T> {
         let empty = Loaded {
             place: self,
-            node: ptr::null_mut(),
+            word: 0,
         };
         if self.word.load(Ordering::Acquire) & ADDRESS == 0 {
             return empty;
         }
-        let word = self.word.fetch_add(ONE, Ordering::AcqRel);
-        let node = node(word);
-        if node.is_null() {
+        let before = self.word.fetch_add(ONE, Ordering::AcqRel);
+        if before & ADDRESS == 0 {
             // Taken away in between. The count of nothing is nothing.
             return empty;
         }
-        if word >> ADDRESS_BITS >= MANY {
+        let word = before.wrapping_add(ONE);
+        if before >> ADDRESS_BITS >= MANY {
             // SAFETY: this reader is counted in the word, so the node lives; first in the node, then no more in the word.
-            unsafe { (*node).readers.fetch_add(1, Ordering::AcqRel) };
-            self.bring_back(node);
+            unsafe { (*node::<T>(word)).readers.fetch_add(1, Ordering::AcqRel) };
+            self.bring_back(word);
         }
-        Loaded { place: self, node }
+        Loaded { place: self, word }
     }
 
-    /// A reader lets go.
-    #[inline]
-    fn bring_back(&self, node: *mut Node<T>) {
-        let word = self.word.load(Ordering::Relaxed);
-        let is_there = names(word, node) && word >= ONE;
+    /// A reader lets go, when whose `word` was this. While the word names its node it names no other of that address: the node lives as
+    /// long as this reader has it.
+    #[inline(always)]
+    fn bring_back(&self, word: u64) {
         let (set, get) = (Ordering::Release, Ordering::Relaxed);
-        let exchange = |word| self.word.compare_exchange(word, word - ONE, set, get);
-        if !is_there || exchange(word).is_err() {
-            self.bring_back_again(node);
+        let less = word.wrapping_sub(ONE);
+        // Nearly always nobody else was here meanwhile.
+        if self.word.compare_exchange(word, less, set, get).is_err() {
+            self.bring_back_again(node(word));
         }
     }
 
@@ -148,11 +149,7 @@ impl<T> Shared<T> {
     /// Puts another value, or none, where `seen` was; false: something else is there by now.
     pub fn replace(&self, seen: &Loaded<'_, T>, value: Option<Arc<T>>) -> bool {
         let next = made(value);
-        let expected = if seen.node.is_null() {
-            0
-        } else {
-            address(seen.node)
-        };
+        let expected = seen.word & ADDRESS;
         let mut word = self.word.load(Ordering::Relaxed);
         while word & ADDRESS == expected {
             let (set, get) = (Ordering::AcqRel, Ordering::Relaxed);
@@ -160,7 +157,7 @@ impl<T> Shared<T> {
                 Ok(_) => {
                     if expected != 0 {
                         // SAFETY: as in `swap`.
-                        unsafe { hand_over(seen.node, word) };
+                        unsafe { hand_over(node::<T>(expected), word) };
                     }
                     return true;
                 }
@@ -195,7 +192,7 @@ impl<T> Loaded<'_, T> {
     /// The value, if there is one.
     pub fn as_ref(&self) -> Option<&Arc<T>> {
         // SAFETY: null, or a node that lives as long as this reader is counted.
-        unsafe { self.node.as_ref() }.map(|node| &node.value)
+        unsafe { node::<T>(self.word).as_ref() }.map(|node| &node.value)
     }
 
     /// The value itself.
@@ -215,19 +212,19 @@ impl<T> Loaded<'_, T> {
 
     /// Whether there is one.
     pub fn is_some(&self) -> bool {
-        !self.node.is_null()
+        self.word != 0
     }
 
     /// Whether there is none.
     pub fn is_none(&self) -> bool {
-        self.node.is_null()
+        self.word == 0
     }
 }
 
 impl<T> Drop for Loaded<'_, T> {
     fn drop(&mut self) {
-        if !self.node.is_null() {
-            self.place.bring_back(self.node);
+        if self.is_some() {
+            self.place.bring_back(self.word);
         }
     }
 }

@@ -15,6 +15,7 @@ impl<'a> LockGuard<'a> {
     }
 
     /// Takes the lock if it is free.
+    #[inline(always)]
     pub(super) fn try_take(lock: RegionLock<'a>, session: u32) -> Option<Self> {
         // Not `then_some`: a guard that is made and dropped gives back what another thread of the process holds.
         lock.try_lock(session).then(|| Self::of(lock, session))
@@ -22,6 +23,7 @@ impl<'a> LockGuard<'a> {
 }
 
 impl Drop for LockGuard<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
         self.lock.unlock(self.session);
     }

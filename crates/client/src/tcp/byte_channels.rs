@@ -57,7 +57,7 @@ impl TcpSocket {
 
     /// The byte channels, if there are any: the first look says to the local peer that somebody reads. Not to be called with
     /// a lock held that others take on behalf of this crate.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn meet_byte_channels(&self) -> Option<&ByteChannels> {
         if let Some(byte_channels) = self.byte_channels.get() {
             return Some(byte_channels);

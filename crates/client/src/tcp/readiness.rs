@@ -139,6 +139,12 @@ impl TcpSocket {
         self.is_told_to_flow() && !self.is_reset()
     }
 
+    /// Whether bytes may come by the engine, and nothing else, as that tells, which may be gone.
+    #[inline(always)]
+    pub fn awaits_bytes(&self) -> bool {
+        self.is_told_to_flow() && self.byte_channels().is_none()
+    }
+
     /// [`Self::is_flowing`], as the engine tells it, which may be gone.
     #[inline]
     pub(crate) fn is_told_to_flow(&self) -> bool {

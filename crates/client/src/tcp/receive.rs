@@ -27,8 +27,8 @@ use crate::tcp::send::Doorbell;
 use crate::tcp::socket::TcpSocket;
 use crate::tcp::sys;
 
-/// How often the engine hears of a window that is empty.
-const EMPTY_STEP_BYTES: u32 = 4096;
+/// How often the engine hears of a window that is empty: each 4 KiB.
+const EMPTY_STEP_BITS: u32 = 12;
 
 /// What is done under the receive lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -387,17 +387,16 @@ struct Step {
 }
 
 impl Step {
-    /// Whether a multiple of `step` lies in it.
+    /// Whether it reaches or passes a multiple of 2^`bits`.
     #[inline]
-    fn crosses(&self, step: u32) -> bool {
-        let step = u64::from(step.max(1));
-        self.start % step + (self.end - self.start) >= step
+    fn crosses(&self, bits: u32) -> bool {
+        (self.start ^ self.end) >> bits != 0
     }
 }
 
 impl TcpSocket {
     /// Tells the engine of a step where that is due. Whether it has to be rung for that. `is_empty`: nothing is left to be read.
-    #[inline]
+    #[inline(always)]
     fn note(
         &self,
         attachment: &'static Attachment,
@@ -412,15 +411,15 @@ impl TcpSocket {
         if attachment.is_dead() {
             return Ok(false);
         }
-        let crosses_quarter = step.crosses(step.offered / 4);
+        let offered_bits = step.offered.max(16).ilog2();
         let is_awaited = is_empty && header.flags().contains(Flags::ACK_WAITS);
-        let is_due = crosses_quarter
-            || is_awaited
-            || step.crosses(step.offered / 16)
-            || is_empty && step.crosses(EMPTY_STEP_BYTES);
+        let is_due = is_awaited
+            || step.crosses(offered_bits - 4)
+            || is_empty && step.crosses(EMPTY_STEP_BITS);
         if !is_due {
             return Ok(false);
         }
+        let crosses_quarter = step.crosses(offered_bits - 2);
         let note = Consumed {
             socket: self.id(),
             end: step.end,

@@ -9,7 +9,8 @@ use std::time::Duration;
 use hostif::header::{SHUT_READ, SHUT_WRITE};
 use hostif::region::RegionError;
 use hostif::{
-    CongestionFigures, Figures, Flags, Op, OptionChanges, Query, ShutdownHow, WindowSpan,
+    CongestionFigures, Figures, Flags, Op, OptionChanges, Query, ShutdownHow, WindowPlace,
+    WindowSpan,
 };
 use rustix::io::Errno;
 
@@ -25,11 +26,19 @@ use crate::tcp::listener::PerCore;
 const LOOKS_MAX: u32 = 200;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
 
+/// The windows of a connection.
+pub(crate) struct Windows {
+    /// Of what is sent, and of what is received.
+    pub(crate) spans: (WindowSpan, WindowSpan),
+    pub(crate) sent: WindowPlace,
+    pub(crate) received: WindowPlace,
+}
+
 /// See the file's head.
 pub struct TcpSocket {
     core: SocketCore,
-    /// Send and receive window, once the connection stands.
-    spans: OnceLock<(WindowSpan, WindowSpan)>,
+    /// Once the connection stands.
+    windows: OnceLock<Windows>,
     /// Of a connection to a local peer: its byte channels, once this process has looked at them.
     pub(crate) byte_channels: OnceLock<ByteChannels>,
     /// Of a listener: its sockets on the engine's other cores.
@@ -56,7 +65,7 @@ impl TcpSocket {
     pub(crate) fn new(session: &'static Session, opened: Opened) -> Result<TcpSocket, Errno> {
         Ok(TcpSocket {
             core: SocketCore::new(session, opened)?,
-            spans: OnceLock::new(),
+            windows: OnceLock::new(),
             byte_channels: OnceLock::new(),
             per_core: OnceLock::new(),
             listens_at: OnceLock::new(),
@@ -82,13 +91,19 @@ impl TcpSocket {
             return None;
         }
         let (send, receive) = header.windows();
-        for span in [send, receive] {
-            if let Err(error) = self.region().try_window(span) {
-                self.on_unmapped(&error);
-                return None;
-            }
-        }
-        Some(*self.spans.get_or_init(|| (send, receive)))
+        let places = [send, receive].map(|span| {
+            let place = self.region().window_place(span);
+            place.map_err(|error| self.on_unmapped(&error)).ok()
+        });
+        let [Some(sent), Some(received)] = places else {
+            return None;
+        };
+        let windows = Windows {
+            spans: (send, receive),
+            sent,
+            received,
+        };
+        Some(self.windows.get_or_init(|| windows).spans)
     }
 
     /// This process cannot map the connection's windows: the connection is over, and what to raise is said.
@@ -103,8 +118,14 @@ impl TcpSocket {
 
     /// The windows, if this process has looked at them since the connection stands.
     #[inline]
+    pub(crate) fn known_windows(&self) -> Option<&Windows> {
+        self.windows.get()
+    }
+
+    /// Where they are.
+    #[inline]
     pub(crate) fn known_spans(&self) -> Option<(WindowSpan, WindowSpan)> {
-        self.spans.get().copied()
+        self.known_windows().map(|windows| windows.spans)
     }
 
     /// Starts to connect. The state then tells the outcome: `Connected`, or `Closed` with an error.

@@ -103,6 +103,7 @@ impl EngineCore {
 
     /// Moves everything forward once. Returns how much there was to do; 0: nothing. A thread may pass its buffer for what
     /// arrives on one socket.
+    #[inline(never)]
     pub fn poll(&mut self, now: Instant, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> usize {
         self.layer.set_now(now);
         let received = self.receive(now, user_buffer);
@@ -111,6 +112,7 @@ impl EngineCore {
 
     /// As [`EngineCore::poll`], where nobody sleeps whom another thread would have to wake. A poll that brings the thread its bytes and
     /// nothing else is brief: timers, rings and news are a later one's, soon.
+    #[inline(always)]
     pub(crate) fn poll_alone(
         &mut self,
         now: Instant,
@@ -139,11 +141,14 @@ impl EngineCore {
         is_alone: bool,
     ) -> Option<usize> {
         self.layer.set_now(now);
-        let row = self.take_note(now, note)?;
+        let row = self.row_of_note(now, note)?;
+        let (start, end) = (note.start, note.end);
         if is_alone && self.may_be_brief(row) {
+            let sent = self.layer.write_and_transmit(now, row, start, end)?;
             self.has_served = true;
-            return Some(1 + self.layer.transmit(now));
+            return Some(1 + sent);
         }
+        self.layer.write_next(now, row, start, end)?;
         Some(self.finish_poll(now, 1))
     }
 
@@ -183,6 +188,7 @@ impl EngineCore {
         work + served
     }
 
+    #[inline(always)]
     fn receive(&mut self, now: Instant, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> usize {
         let Self {
             shard,

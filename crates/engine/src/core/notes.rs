@@ -91,19 +91,16 @@ impl EngineCore {
         RING_BUDGET
     }
 
-    /// Takes a note that is in no ring; see [`EngineCore::poll_note`]. The row of its socket.
-    pub(super) fn take_note(&mut self, now: Instant, note: &SmallWrite) -> Option<u32> {
-        let slot = self.programs.slot_of(note.session)?;
-        let session = self.programs.get_mut(slot)?;
+    /// The row of the socket that a note names which is in no ring; see [`EngineCore::poll_note`].
+    #[inline(always)]
+    pub(super) fn row_of_note(&mut self, now: Instant, note: &SmallWrite) -> Option<u32> {
+        let (slot, session) = self.programs.numbered(note.session)?;
         if session.is_faulty || session.early.is_some() {
             return None;
         }
         session.worked_at = now;
-        let row = self.layer.sockets.held_by(note.socket, slot)?;
         mark(Mark::Taken);
-        self.layer.write_next(now, row, note.start, note.end)?;
-        mark(Mark::Accepted);
-        Some(row)
+        self.layer.sockets.held_by(note.socket, slot)
     }
 
     /// The session's process is gone: takes what it had noted, however its threads were interrupted.

@@ -12,11 +12,12 @@ use crate::device::queues::Queues;
 use crate::stamps::Shown;
 use crate::state::rows::ExtentRow;
 use core::net::IpAddr;
-use hostif::Region;
 use hostif::stages::{Mark, mark};
 use hostif::window::WindowSpan;
+use hostif::{Region, Window, WindowPlace};
 use nic::{Aligner, Driver, SharedSlice, TxFrame};
 use stack::{Busy, Egress, EgressCaps, Frame, InterfaceId, Payload};
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -37,13 +38,34 @@ pub struct SendWindow {
 /// What a socket sends from.
 struct Source {
     window: SendWindow,
+    /// The window, once something was sent from it.
+    place: OnceCell<WindowPlace>,
     files: FileRanges,
+}
+
+impl Source {
+    /// The window; `None`: it cannot be mapped.
+    #[inline(always)]
+    fn window(&self) -> Option<Window<'_>> {
+        match self.place.get() {
+            Some(place) => Some(place.window()),
+            None => self.find_window(),
+        }
+    }
+
+    #[inline(never)]
+    fn find_window(&self) -> Option<Window<'_>> {
+        let place = self.window.region.window_place(self.window.span).ok()?;
+        Some(self.place.get_or_init(|| place).window())
+    }
 }
 
 /// The driver, with what it takes to send.
 pub struct Link {
     /// The driver.
     pub driver: Box<dyn Driver>,
+    /// What it takes at once, which does not change.
+    caps: EgressCaps,
     /// By socket row.
     sources: Vec<Option<Source>>,
     tickets: Tickets,
@@ -76,6 +98,7 @@ impl Link {
         let aligner = Aligner::new(driver.caps().align);
         Self {
             aligner,
+            caps: caps(&*driver),
             driver,
             // Capacity for all, which costs no memory before it is used.
             sources: Vec::with_capacity(rows),
@@ -104,6 +127,7 @@ impl Link {
             }
             *slot = window.map(|window| Source {
                 window,
+                place: OnceCell::new(),
                 files: FileRanges::default(),
             });
         }
@@ -152,7 +176,7 @@ impl Link {
         end: u64,
     ) -> Result<(), FileTooShort> {
         let source = source(&mut self.sources, row).ok_or(FileTooShort)?;
-        let window = source.window.region.window(source.window.span);
+        let window = source.window();
         let window = window.ok_or(FileTooShort)?;
         // That the window has space for them is not known yet.
         let fits = end - start <= u64::try_from(window.size()).unwrap_or(u64::MAX);
@@ -222,8 +246,7 @@ impl Link {
                 let source = row
                     .and_then(|row| self.sources.get(usize::try_from(row).ok()?)?.as_ref())
                     .filter(|source| source.files.is_empty());
-                let window =
-                    source.and_then(|source| source.window.region.window(source.window.span));
+                let window = source.and_then(Source::window);
                 if let Some(window) = window {
                     let mut copy = vec![0; len.min(left)];
                     window.copy_out(offset, &mut copy);
@@ -309,7 +332,7 @@ impl Egress for Link {
         if interface == self.loopback.interface() {
             Loopback::CAPS
         } else {
-            caps(&*self.driver)
+            self.caps
         }
     }
 
@@ -334,7 +357,7 @@ impl Egress for Link {
                 let Some(source) = row.and_then(|row| source(&mut self.sources, row)) else {
                     return Ok(());
                 };
-                let Some(window) = source.window.region.window(source.window.span) else {
+                let Some(window) = source.window() else {
                     return Ok(());
                 };
                 let len = usize::try_from(len).unwrap_or(0);

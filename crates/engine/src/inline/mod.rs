@@ -252,6 +252,7 @@ impl Inline {
     }
 
     /// Polls the core: when that was, and whether there was anything to do.
+    #[inline(always)]
     fn poll_core(
         &self,
         core: &mut CoreLoop,

@@ -160,6 +160,15 @@ impl Programs {
         self.slots.iter().position(is_it)
     }
 
+    /// The session with that number, and its slot.
+    #[inline(always)]
+    pub fn numbered(&mut self, session: u32) -> Option<(usize, &mut Session)> {
+        let sessions = self.slots.iter_mut().enumerate();
+        sessions
+            .filter_map(|(slot, one)| Some((slot, one.as_mut()?)))
+            .find(|(_, one)| one.number == session)
+    }
+
     /// The rings of a session that keeps to the protocol.
     pub fn rings_of(&mut self, slot: usize) -> Option<&mut Rings> {
         self.get_mut(slot)

@@ -7,7 +7,7 @@ use crate::sockets::hears_acks;
 use crate::sockets::user_buffer::{UserBuffer, WithUserBuffer};
 use hostif::stages::{Mark, mark, mark_at};
 use nic::{LocalPeerChange, RxChecksum};
-use stack::{RxMeta, Stack};
+use stack::{Host, RxMeta, Stack};
 use tcp::Instant;
 
 /// Frames taken from the driver in one poll.
@@ -18,6 +18,7 @@ pub(crate) type SlotOf<'a> = &'a dyn Fn(u32) -> Option<usize>;
 
 /// The row of the socket for which a thread has passed a buffer, if its session holds it and its connection stands where
 /// the buffer says.
+#[inline(always)]
 fn row_for_user_buffer(
     stack: &Stack<'_>,
     sockets: &Sockets,
@@ -34,6 +35,7 @@ impl SocketLayer {
     /// Takes frames from the device, each of which `see` is shown first. Bytes for one socket may go to the buffer that
     /// its thread has passed: then frame by frame, until it is full. Returns how many. The slot of the thread's session is
     /// asked for at the first frame.
+    #[inline(always)]
     pub(crate) fn receive(
         &mut self,
         now: Instant,
@@ -95,20 +97,20 @@ impl SocketLayer {
                 checksum,
                 segment_bytes: frame.segment_size,
             };
-            match &mut lent {
-                None => {
-                    stack.handle_frame(now, *interface, frame.bytes, meta, sockets, replies);
-                }
+            let mut with_buffer;
+            let host: &mut dyn Host = match &mut lent {
+                None => sockets,
                 Some((user_buffer, slot_of)) => {
                     user_buffer
                         .judge(|buffer| row_for_user_buffer(stack, sockets, buffer, slot_of));
-                    let mut host = WithUserBuffer {
+                    with_buffer = WithUserBuffer {
                         sockets,
                         user_buffer,
                     };
-                    stack.handle_frame(now, *interface, frame.bytes, meta, &mut host, replies);
+                    &mut with_buffer
                 }
-            }
+            };
+            stack.handle_frame(now, *interface, frame.bytes, meta, host, replies);
         });
         let frames = received.unwrap_or_else(|error| {
             link.device.on_failure(error);

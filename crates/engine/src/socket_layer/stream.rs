@@ -1,12 +1,13 @@
 //! How far programs have written and consumed streams, and what they want sent from a file: positions checked once, told to
 //! the stack. Notes come by the rings (`core::notes`).
 
-use super::SocketLayer;
 use super::senders::Noted;
+use super::{SocketLayer, TX_BUDGET};
 use crate::device::extents::SocketUse;
 use crate::device::link::{FileTooShort, IsMapped, SourceFile};
 use crate::programs::files;
 use crate::sockets::hears_acks;
+use hostif::stages::{Mark, mark};
 use hostif::{Consumed, FileSource, Written};
 use rustix::io::Errno;
 use stack::ConnectionId;
@@ -81,7 +82,7 @@ impl SocketLayer {
     }
 
     /// As [`SocketLayer::write`], of plain bytes that begin where the stream of a connection is known to end, by its only
-    /// holder. `None`, with nothing done: it is not so.
+    /// holder, who did not lack space before. `None`, with nothing done: it is not so.
     pub(crate) fn write_next(
         &mut self,
         now: Instant,
@@ -89,19 +90,41 @@ impl SocketLayer {
         start: u64,
         end: u64,
     ) -> Option<()> {
-        let connection = self.sockets.row(row).connection()?;
-        let is_next = self.known_written(connection) == Some(start) && start < end;
-        if !is_next || self.sockets.holders(row).len() != 1 {
-            return None;
-        }
-        if self.sockets.take_lack_of_capacity(row)
-            && let Ok(info) = self.stack.info(connection)
-        {
-            self.sockets.grow_capacity(row, info.cwnd, info.unsent);
-        }
-        self.stack.written(now, connection, end).ok()?;
+        let connection = self.only_holders(row)?;
+        self.stack.written_next(now, connection, start, end)?;
+        mark(Mark::Accepted);
         self.sockets.copies.on_written(end - start, false);
         Some(())
+    }
+
+    /// The connection of a socket with one holder, who did not lack space.
+    #[inline(always)]
+    fn only_holders(&self, row: u32) -> Option<ConnectionId> {
+        let is_usual = self.sockets.holders(row).len() == 1 && !self.sockets.lacked_capacity(row);
+        self.sockets.row(row).connection().filter(|_| is_usual)
+    }
+
+    /// [`Self::write_next`], and what is written leaves. Says how many segments did.
+    #[inline(always)]
+    pub(crate) fn write_and_transmit(
+        &mut self,
+        now: Instant,
+        row: u32,
+        start: u64,
+        end: u64,
+    ) -> Option<usize> {
+        if !self.stamps.is_idle() {
+            self.write_next(now, row, start, end)?;
+            return Some(self.transmit(now));
+        }
+        let connection = self.only_holders(row)?;
+        let (stack, host, egress) = (&mut self.stack, &mut self.sockets, &mut self.link);
+        mark(Mark::Accepted);
+        let span = (start, end);
+        let sent = stack.write_and_transmit(now, connection, span, (host, egress), TX_BUDGET)?;
+        self.sockets.copies.on_written(end - start, false);
+        self.link.flush();
+        Some(sent)
     }
 
     /// The bytes of a note are in this file.

@@ -38,6 +38,11 @@ impl Sockets {
         self.companions[at(row)].lacked_capacity = true;
     }
 
+    /// Whether the window was full when the program wrote last.
+    pub fn lacked_capacity(&self, row: u32) -> bool {
+        self.companions[at(row)].lacked_capacity
+    }
+
     /// Whether the program writes again after the window was full; forgets that it was.
     pub fn take_lack_of_capacity(&mut self, row: u32) -> bool {
         core::mem::take(&mut self.companions[at(row)].lacked_capacity)

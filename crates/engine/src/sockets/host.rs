@@ -125,17 +125,78 @@ impl Sockets {
         }
     }
 
-    /// Bytes have arrived or were acknowledged, and nothing else has happened.
-    #[inline]
-    fn count_plain(&mut self, row: u32, events: Events) {
+    /// Bytes have arrived or were acknowledged on a connection that stands, and nothing else is to be told: what nearly all events
+    /// are, with each thing looked up once. False, with nothing done: it is not so.
+    #[inline(always)]
+    fn take_plain_events(
+        &mut self,
+        connection: ConnectionId,
+        owner: u64,
+        events: Events,
+        tcp: &Connection,
+    ) -> bool {
+        let Some(row) = self.row_of(owner) else {
+            return false;
+        };
+        let (record, companion) = (&mut self.rows[at(row)], &self.companions[at(row)]);
+        let Some(place) = &companion.place else {
+            return false;
+        };
+        let told = record.published & Flags::ACK_WAITS.bits() != 0;
+        let is_usual = record.connection() == Some(connection)
+            && record.kind != Kind::Arriving
+            && !record.tells_arrival
+            && companion.hears_acks == 0
+            && companion.signals.is_none()
+            && told == tcp.ack_waits_for_reader()
+            && is_plain(events, tcp);
+        if !is_usual {
+            return false;
+        }
+        let header = place.header();
         if events.contains(Events::READABLE) {
-            self.count_rx(row);
+            mark(Mark::Readable);
+            header.engine_set_received_end(tcp.readable_end());
+            record.rx_events = record.rx_events.wrapping_add(1);
+            header.engine_set_rx_events(record.rx_events);
+            self.dirty.mark(row);
         }
-        if events.contains(Events::WRITABLE) && self.is_tx_wanted(row) {
-            self.dirty.note_rare();
-            self.note_lack_of_capacity(row);
-            self.count_tx(row);
+        if events.contains(Events::WRITABLE) {
+            header.engine_set_acknowledged(tcp.acknowledged());
+            if header.engine_take_tx_wanted() {
+                self.give_capacity(row);
+            }
         }
+        true
+    }
+
+    /// There is space again for which a program waits.
+    #[inline(never)]
+    fn give_capacity(&mut self, row: u32) {
+        self.dirty.note_rare();
+        self.note_lack_of_capacity(row);
+        self.count_tx(row);
+    }
+
+    /// What has happened to a connection, whatever it is.
+    #[inline(never)]
+    fn take_any_events(
+        &mut self,
+        connection: ConnectionId,
+        owner: u64,
+        events: Events,
+        tcp: &Connection,
+    ) {
+        let Some(row) = self.row_of(owner) else {
+            return;
+        };
+        if self.row(row).kind == Kind::Arriving {
+            self.adopt(row, connection);
+        } else if self.row(row).connection() != Some(connection) {
+            return;
+        }
+        self.publish_positions(row, events, tcp);
+        self.take_events(row, events, tcp);
     }
 
     /// Whether a program waits for space; it is told once.
@@ -179,20 +240,9 @@ impl Host for Sockets {
         events: Events,
         tcp: &Connection,
     ) {
-        let Some(row) = self.row_of(owner) else {
-            return;
-        };
-        if self.row(row).kind == Kind::Arriving {
-            self.adopt(row, connection);
-        } else if self.row(row).connection() != Some(connection) {
-            return;
+        if !self.take_plain_events(connection, owner, events, tcp) {
+            self.take_any_events(connection, owner, events, tcp);
         }
-        self.publish_positions(row, events, tcp);
-        if self.companions[at(row)].hears_acks == 0 && is_plain(events, tcp) {
-            self.count_plain(row, events);
-            return;
-        }
-        self.take_events(row, events, tcp);
     }
 
     fn on_incoming(

@@ -48,7 +48,10 @@ impl<'a, 'b> UserBuffer<'a, 'b> {
         slices: &'a mut [IoSliceMut<'b>],
         skipped: usize,
     ) -> Self {
-        let total: usize = slices.iter().map(|slice| slice.len()).sum();
+        let total = match &*slices {
+            [only] => only.len(),
+            several => several.iter().map(|slice| slice.len()).sum(),
+        };
         Self {
             session,
             socket,

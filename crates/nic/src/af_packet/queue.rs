@@ -200,8 +200,9 @@ impl AfPacket {
     /// Gives back the frames at the ring's beginning that were delivered already. `None`: it has others now.
     fn pass_what_was_seen(&mut self, mut seen: VecDeque<u64>) -> Option<Queue> {
         let ring = self.ring.as_mut()?;
-        while !seen.is_empty() && ring.is_ready() {
-            let slot = ring.look();
+        while !seen.is_empty()
+            && let Some(slot) = ring.look()
+        {
             let is_long = slot.as_ref().is_some_and(|slot| slot.copied);
             let hash = slot.map(|slot| hash_of(slot.frame_len, slot.bytes));
             if !pass(&mut seen, hash?) {

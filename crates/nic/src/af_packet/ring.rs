@@ -84,8 +84,8 @@ impl Ring {
     pub(super) fn take_up(socket: &OwnedFd, geometry: Geometry) -> io::Result<Option<Self>> {
         let mapping = Mapping::map(socket, geometry)?;
         let place = place(mapping.frame_count(), |index| Seen {
-            is_ready: mapping.is_ready(index),
-            number: mapping.note(index).load(Ordering::Relaxed),
+            is_ready: mapping.frame(index).is_ready(),
+            number: mapping.frame(index).note().load(Ordering::Relaxed),
         });
         let Some((next, number)) = place else {
             return Ok(None);
@@ -95,9 +95,10 @@ impl Ring {
             next,
             number,
         };
-        if ring.is_ready() && ring.mapping.note(next).load(Ordering::Relaxed) != 0 {
+        let frame = ring.mapping.frame(next);
+        if frame.is_ready() && frame.note().load(Ordering::Relaxed) != 0 {
             // A long one is in the socket's queue as well, unless it was received.
-            if let Some(slot) = ring.mapping.slot(next).filter(|slot| slot.copied) {
+            if let Some(slot) = frame.slot().filter(|slot| slot.copied) {
                 drop_queued(socket.as_fd(), slot.bytes);
             }
             ring.release();
@@ -107,15 +108,19 @@ impl Ring {
 
     /// Whether there is a next frame.
     pub(super) fn is_ready(&self) -> bool {
-        self.mapping.is_ready(self.next)
+        self.mapping.frame(self.next).is_ready()
     }
 
-    /// The next frame, which must be ready; `None` if its header points outside it.
-    pub(super) fn look(&mut self) -> Option<RxFrame<'_>> {
+    /// The next frame, if there is one; `None` in it: its header points outside it.
+    #[inline(always)]
+    pub(super) fn look(&mut self) -> Option<Option<RxFrame<'_>>> {
+        let frame = self.mapping.frame(self.next);
+        if !frame.is_ready() {
+            return None;
+        }
         self.number = self.number.wrapping_add(1).max(1);
-        let note = self.mapping.note(self.next);
-        note.store(self.number, Ordering::Relaxed);
-        self.mapping.slot(self.next)
+        frame.note().store(self.number, Ordering::Relaxed);
+        Some(frame.slot())
     }
 
     /// Gives the next frame back to the kernel.

@@ -11,24 +11,61 @@ use crate::driver::RxFrame;
 use crate::vnet;
 
 impl AfPacket {
+    #[inline(always)]
     pub(super) fn receive(
         &mut self,
         budget: usize,
         sink: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
-        let (mut handled, mut received, mut failure) = (0, 0, None);
+        if self.queue.is_some() || self.slept {
+            return self.receive_any(budget, sink);
+        }
+        let (_, received) = self.receive_from_ring(budget, sink)?;
+        Ok(received)
+    }
+
+    /// The same, after a sleep, and where the first socket may have frames.
+    #[inline(never)]
+    fn receive_any(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        let (mut handled, mut received) = (0, 0);
         if self.queue.is_some() {
             (handled, received) = self.receive_queued(budget, sink)?;
         }
         // What the first socket has left comes before what is in the ring, and frames that the ring has again are passed first.
-        while self.queue.is_none()
-            && handled < budget
-            && let Some(ring) = self.ring.as_mut().filter(|ring| ring.is_ready())
+        if self.queue.is_none() {
+            let (more_handled, more_received) = self.receive_from_ring(budget - handled, sink)?;
+            handled += more_handled;
+            received += more_received;
+        }
+        // Woken and nothing there: poll(2) also reports that the interface went away.
+        if std::mem::take(&mut self.slept)
+            && handled == 0
+            && let Err(error) = sockopt::socket_error(&self.socket)?
+        {
+            self.miss(&error.into())?;
+        }
+        Ok(received)
+    }
+
+    /// How many frames the ring had, and how many of them were delivered.
+    #[inline(always)]
+    fn receive_from_ring(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<(usize, usize)> {
+        let (mut handled, mut received, mut failure) = (0, 0, None);
+        while handled < budget
+            && let Some(ring) = self.ring.as_mut()
+            && let Some(slot) = ring.look()
         {
             let long = &mut self.long;
             let socket = self.socket.as_fd();
-            let delivered = ring.look().and_then(|slot| {
-                let tagged = slot.tagged;
+            let delivered = slot.and_then(|slot| {
                 let (offload, bytes) = if slot.copied {
                     receive_long(socket, long, slot.frame_len, &mut failure)?
                 } else {
@@ -36,7 +73,7 @@ impl AfPacket {
                 };
                 let (checksum, segment_size) = vnet::parse(offload)?;
                 let whole = slot.frame_len == bytes.len();
-                (whole && !tagged).then(|| {
+                (whole && !slot.tagged).then(|| {
                     sink(RxFrame {
                         bytes,
                         checksum,
@@ -57,23 +94,17 @@ impl AfPacket {
                 None => self.counters.rx_dropped += 1,
             }
         }
-        if let Some(error) = failure {
-            self.miss(&error)?;
+        match failure {
+            None => Ok((handled, received)),
+            Some(error) => self.miss(&error).map(|()| (handled, received)),
         }
-        // Woken and nothing there: poll(2) also reports that the interface went away.
-        if std::mem::take(&mut self.slept)
-            && handled == 0
-            && let Err(error) = sockopt::socket_error(&self.socket)?
-        {
-            self.miss(&error.into())?;
-        }
-        Ok(received)
     }
 }
 
 /// The virtio header and the frame that did not fit the ring. Such frames wait in the socket in the order
 /// of their places in the ring. That the interface went down the next call tells, whatever it asks for, and only once: the frame is still
 /// there then.
+#[inline(never)]
 fn receive_long<'b>(
     socket: BorrowedFd<'_>,
     buffer: &'b mut Vec<u8>,

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::driver::{SPANS_MAX, TxFrame};
@@ -138,34 +139,38 @@ fn message(spans: &mut [libc::iovec; SPANS]) -> libc::msghdr {
 /// Frames up to this size are put together here: gathering costs the kernel more than the copy.
 const SMALL_BYTES: usize = 256;
 
-/// Sends a frame that is small, headers, payload and all, in one piece of `len` bytes with the virtio header.
-fn send_small(
-    fd: BorrowedFd<'_>,
-    offload: &[u8; vnet::LEN],
-    frame: &TxFrame<'_>,
-    len: usize,
-) -> io::Result<()> {
-    let mut bytes = [0; SMALL_BYTES];
-    bytes[..vnet::LEN].copy_from_slice(offload);
+/// The length of a frame that may be sent in one piece, headers, payload and all.
+#[inline(always)]
+pub(super) fn small_len(frame: &TxFrame<'_>) -> Option<usize> {
+    let len = frame.frame_len();
+    let is_small = vnet::LEN + len <= SMALL_BYTES;
+    (is_small && !frame.payload.iter().any(SharedSlice::is_for_kernel)).then_some(len)
+}
+
+/// Sends a frame that is [small](small_len), in one piece with the virtio header.
+#[inline(always)]
+pub(super) fn send_small(fd: BorrowedFd<'_>, frame: &TxFrame<'_>) -> io::Result<()> {
+    let mut bytes = [MaybeUninit::uninit(); SMALL_BYTES];
+    bytes[..vnet::LEN].write_copy_of_slice(&vnet::emit(frame));
     let mut end = vnet::LEN + frame.headers.len();
-    bytes[vnet::LEN..end].copy_from_slice(frame.headers);
+    bytes[vnet::LEN..end].write_copy_of_slice(frame.headers);
     for span in &frame.payload {
         if !span.is_empty() {
-            end += span.copy_to(&mut bytes[end..]);
+            end += span.copy_to_unwritten(&mut bytes[end..]);
         }
     }
-    rustix::net::send(fd, &bytes[..len], SendFlags::DONTWAIT)?;
+    // SAFETY: so many bytes were written.
+    let written = unsafe { bytes[..end].assume_init_ref() };
+    rustix::net::send(fd, written, SendFlags::DONTWAIT)?;
     Ok(())
 }
 
-/// Sends one frame of `frame_len` bytes, gathered by the kernel straight from where its parts lie.
-pub(super) fn send(fd: BorrowedFd<'_>, frame: &TxFrame<'_>, frame_len: usize) -> io::Result<()> {
-    let offload = vnet::emit(frame);
-    let len = offload.len() + frame_len;
-    if len <= SMALL_BYTES && !frame.payload.iter().any(SharedSlice::is_for_kernel) {
-        return send_small(fd, &offload, frame, len);
+/// Sends one frame, gathered by the kernel straight from where its parts lie.
+pub(super) fn send(fd: BorrowedFd<'_>, frame: &TxFrame<'_>) -> io::Result<()> {
+    match small_len(frame) {
+        Some(_) => send_small(fd, frame),
+        None => send_gathered(fd, &vnet::emit(frame), frame),
     }
-    send_gathered(fd, &offload, frame)
 }
 
 #[inline(never)]

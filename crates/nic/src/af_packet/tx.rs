@@ -7,10 +7,26 @@ use super::{AfPacket, sys};
 use crate::driver::TxFrame;
 
 impl AfPacket {
+    #[inline(always)]
     pub(super) fn send(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
+        if let [frame] = frames
+            && let Some(len) = sys::small_len(frame)
+            && sys::send_small(self.socket.as_fd(), frame).is_ok()
+        {
+            self.retry.on_taken();
+            self.counters.tx_frames += 1;
+            self.counters.tx_bytes += len as u64;
+            return Ok(1);
+        }
+        self.send_each(frames)
+    }
+
+    /// The same, however many there are. A small one that was refused is offered once more, and what that says is judged.
+    #[inline(never)]
+    fn send_each(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
         for (taken, frame) in frames.iter().enumerate() {
             let len = frame.frame_len();
-            match sys::send(self.socket.as_fd(), frame, len) {
+            match sys::send(self.socket.as_fd(), frame) {
                 Ok(()) => {
                     self.retry.on_taken();
                     self.counters.tx_frames += 1;

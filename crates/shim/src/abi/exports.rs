@@ -23,15 +23,18 @@ use rustix::io::Errno;
 
 use arguments::{
     accepted, epoll_array, fortify, give_address, give_option, io_slices, name_bytes, poll_array,
-    polled, read_into, received, received_from, selected, sent, sent_to, sets, slices_mut,
-    value_bytes,
+    polled, read_into, received, received_any, received_from, selected, sent, sent_any, sent_to,
+    sets, slices_mut, value_bytes,
 };
 pub(crate) use arguments::{counted, poll_concerns, select_concerns};
 pub(crate) use messages::{receive_message, receive_messages, send_message, send_messages};
 
 use crate::abi::symbol::{Symbol, real};
 use crate::fd_table::descriptors::{forget, is_kept_open, is_private, is_tracked};
-use crate::outcome::{Failure, at_a_cancellation_point, at_the_edge, beside, once_at_the_edge};
+use crate::outcome::{
+    Failure, at_a_cancellation_point, at_the_edge, beside, once_at_the_edge,
+    try_at_a_cancellation_point, try_at_the_edge,
+};
 use crate::sys;
 use crate::wait::sleep::Deadline;
 use crate::{
@@ -56,25 +59,55 @@ macro_rules! switched {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
             #[inline(never)]
-            #[allow(unused_unsafe, clippy::too_many_arguments)]
-            unsafe fn serve($($arg: $type),*) -> Option<$ret> {
-                // SAFETY: the C caller vouches for the arguments, as it does to libc.
-                $edge(|| unsafe { $serve })
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn pass_on($($arg: $type),*) -> $ret {
+                real!($name($($arg: $type),*) -> $ret)
             }
-            if $concerned {
-                // SAFETY: the same arguments.
-                if let Some(result) = unsafe { serve($($arg),*) } {
-                    return result;
+            /// Where `again` is given it tells whether the call is to be made once more.
+            #[inline(never)]
+            #[allow(unused_unsafe, clippy::too_many_arguments)]
+            unsafe fn serve($($arg: $type,)* again: Option<&mut bool>) -> $ret {
+                // SAFETY: the C caller vouches for the arguments, as it does to libc.
+                match $edge(|| unsafe { $serve }) {
+                    Some(Some(result)) => result,
+                    // SAFETY: the same arguments.
+                    Some(None) => unsafe { pass_on($($arg),*) },
+                    None => match again {
+                        Some(again) => {
+                            *again = true;
+                            <$ret as Failure>::FAILED
+                        }
+                        // SAFETY: the same arguments.
+                        None => unsafe { serve_again($($arg),*) },
+                    },
                 }
             }
-            real!($name($($arg: $type),*) -> $ret)
+            #[cold]
+            #[inline(never)]
+            unsafe fn serve_again($($arg: $type),*) -> $ret {
+                loop {
+                    let mut again = false;
+                    // SAFETY: the same arguments.
+                    let result = unsafe { serve($($arg,)* Some(&mut again)) };
+                    if !again {
+                        return result;
+                    }
+                }
+            }
+            // The last call in either case: this function keeps nothing.
+            if $concerned {
+                // SAFETY: the same arguments.
+                return unsafe { serve($($arg,)* None) };
+            }
+            // SAFETY: the same arguments.
+            unsafe { pass_on($($arg),*) }
         }
     )*};
 }
 
 pub(crate) use switched;
 
-switched! { at_the_edge:
+switched! { try_at_the_edge:
     fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int, if is_tracked(fd) =>
         name_bytes(addr, len).map_or(Ok(None), |name| name::bind(fd, &name));
     fn listen(fd: c_int, backlog: c_int) -> c_int, if is_tracked(fd) =>
@@ -102,7 +135,7 @@ switched! { at_the_edge:
         };
 }
 
-switched! { at_a_cancellation_point:
+switched! { try_at_a_cancellation_point:
     fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int, if is_tracked(fd) =>
         name_bytes(addr, len).map_or(Ok(None), |name| connecting::connect(fd, &name));
     fn close(fd: c_int) -> c_int, if is_tracked(fd) || is_kept_open(fd) => close::close(fd);
@@ -111,7 +144,7 @@ switched! { at_a_cancellation_point:
     fn readv(fd: c_int, iov: *const iovec, slices: c_int) -> ssize_t, if is_tracked(fd) =>
         counted(transfer::read(fd, &mut slices_mut(iov, slices)?));
     fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t, if is_tracked(fd) =>
-        sent(fd, buf, len, 0);
+        sent_any(fd, buf, len, 0);
     fn writev(fd: c_int, iov: *const iovec, slices: c_int) -> ssize_t, if is_tracked(fd) =>
         counted(transfer::send(fd, &io_slices(iov, slices)?, 0));
     fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t,
@@ -135,7 +168,7 @@ switched! { at_a_cancellation_point:
     fn __recv_chk(fd: c_int, buf: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t,
         if is_tracked(fd) => {
             fortify(len <= room);
-            received(fd, buf, len, flags)
+            received_any(fd, buf, len, flags)
         };
     fn __recvfrom_chk(fd: c_int, buf: *mut c_void, len: size_t, room: size_t, flags: c_int,
         addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t, if is_tracked(fd) => {

@@ -17,24 +17,35 @@ use rustix::io::Errno;
 use crate::addresses;
 use crate::calls::datagram::{self, Control, want};
 use crate::calls::error_queue;
+use crate::fd_table::descriptors::is_tracked;
 use crate::outcome::Switched;
 use crate::sys::Inside;
 use switch::readiness::Phase;
 use switch::stream::Stream;
 
+use self::call::on_stream;
 pub use self::call::{Call, with_stream};
 pub use self::sending::SendStep;
 pub use self::wait::Wait;
 
 /// recv(2) with its flags; `slices` is where the bytes go.
-#[inline(always)]
 pub fn receive(fd: RawFd, slices: &mut [IoSliceMut<'_>], flags: i32) -> Switched<usize> {
-    match with_stream(fd, |call| call.receive(slices, flags))? {
+    if !is_tracked(fd) {
+        return receive_datagram(fd, slices, flags);
+    }
+    receive_here(fd, slices, flags)
+}
+
+/// The same of a number that is tracked, as a part of the function around it.
+#[inline(always)]
+pub fn receive_here(fd: RawFd, slices: &mut [IoSliceMut<'_>], flags: i32) -> Switched<usize> {
+    match on_stream!(fd, |call| call.receive(slices, flags))? {
         None => receive_datagram(fd, slices, flags),
         received => Ok(received),
     }
 }
 
+#[inline(never)]
 fn receive_datagram(fd: RawFd, slices: &mut [IoSliceMut<'_>], flags: i32) -> Switched<usize> {
     match datagram::receive(fd, slices, flags)? {
         None => addresses::receive(fd, slices, flags),
@@ -44,17 +55,10 @@ fn receive_datagram(fd: RawFd, slices: &mut [IoSliceMut<'_>], flags: i32) -> Swi
 
 /// read(2) and readv(2): as recv without flags, but nothing asked for is nothing done.
 pub fn read(fd: RawFd, slices: &mut [IoSliceMut<'_>]) -> Switched<usize> {
-    let received = with_stream(fd, |call| {
-        if total_mut(slices) == 0 {
-            Ok(0)
-        } else {
-            call.receive(slices, 0)
-        }
-    })?;
-    match received {
-        None if total_mut(slices) > 0 => receive_datagram(fd, slices, 0),
-        received => Ok(received),
+    if total_mut(slices) == 0 {
+        return with_stream(fd, |_| Ok(0));
     }
+    receive(fd, slices, 0)
 }
 
 /// send(2) with its flags.
@@ -63,24 +67,36 @@ pub fn send(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Switched<usize> {
 }
 
 /// The same, with what of SO_TIMESTAMPING is for this call alone.
-#[inline(always)]
 pub fn send_asking(
     fd: RawFd,
     slices: &[IoSlice<'_>],
     flags: i32,
     asked: Option<u32>,
 ) -> Switched<usize> {
-    let sent = with_stream(fd, |call| {
-        let sent = call.send(slices, flags, asked)?;
-        if flags & libc::MSG_ZEROCOPY != 0 && sent > 0 {
-            error_queue::completed(fd, call.socket);
-        }
-        Ok(sent)
-    });
-    let sent = match sent? {
-        None => datagram::send(fd, slices, flags)?,
-        sent => sent,
-    };
+    if !is_tracked(fd) {
+        return send_datagram(fd, slices, flags);
+    }
+    send_here(fd, slices, flags, asked)
+}
+
+/// The same of a number that is tracked, as a part of the function around it.
+#[inline(always)]
+pub fn send_here(
+    fd: RawFd,
+    slices: &[IoSlice<'_>],
+    flags: i32,
+    asked: Option<u32>,
+) -> Switched<usize> {
+    let sent = on_stream!(fd, |call| call.send(slices, flags, asked));
+    match sent? {
+        None => send_datagram(fd, slices, flags),
+        sent => Ok(sent),
+    }
+}
+
+#[inline(never)]
+fn send_datagram(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Switched<usize> {
+    let sent = datagram::send(fd, slices, flags)?;
     if sent.is_none() {
         addresses::observe(fd, slices);
     }
@@ -113,6 +129,7 @@ pub fn told_with(fd: RawFd, received: usize, room: usize) -> Option<Control> {
 
 impl Call<'_> {
     /// recv(2) with its flags.
+    #[inline(always)]
     pub fn receive(&self, slices: &mut [IoSliceMut<'_>], flags: i32) -> Result<usize, Errno> {
         let offset = self.socket.peek_offset();
         let mut placed = 0;
@@ -129,6 +146,18 @@ impl Call<'_> {
                 return Ok(placed);
             }
         }
+        self.receive_any(slices, placed, flags)
+    }
+
+    /// The same, whatever is asked for; the first `placed` bytes are there already.
+    #[inline(never)]
+    fn receive_any(
+        &self,
+        slices: &mut [IoSliceMut<'_>],
+        placed: usize,
+        flags: i32,
+    ) -> Result<usize, Errno> {
+        let offset = self.socket.peek_offset();
         if offset < 0 || flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
             return self.receive_from(0, slices, placed, flags);
         }
@@ -220,10 +249,11 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the call finds nothing in the window, and waits.
-    #[inline]
+    /// Whether the call waits where nothing is in the window, and for nothing but bytes.
+    #[inline(always)]
     fn may_receive_at_once(&self) -> Result<bool, Errno> {
-        Ok(self.stream.awaits_bytes() && !self.socket.is_nonblocking(self.fd)?)
+        let blocks = self.socket.is_known_blocking() || !self.socket.is_nonblocking(self.fd)?;
+        Ok(blocks && self.stream.awaits_bytes())
     }
 
     /// MSG_OOB never waits (tcp_recv_urg).

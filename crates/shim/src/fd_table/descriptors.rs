@@ -40,9 +40,12 @@ pub fn lookup(fd: RawFd) -> Option<Arc<File>> {
 
 /// What stands behind the number, without touching the reference count; for calls that do not sleep.
 pub fn borrow(fd: RawFd) -> Option<Entry> {
-    if !is_tracked(fd) {
-        return None;
-    }
+    is_tracked(fd).then(|| borrow_tracked(fd)).flatten()
+}
+
+/// As [`borrow`], of a number that is tracked.
+#[inline(always)]
+pub fn borrow_tracked(fd: RawFd) -> Option<Entry> {
     unknown::resolve(fd);
     Some(slot(fd)?.load())
 }

@@ -29,10 +29,15 @@ impl Socket {
         self.made_after.load(Ordering::Relaxed) != process::departures()
     }
 
+    /// Whether it is known that O_NONBLOCK is not set, of a socket on which the kernel does not listen.
+    #[inline]
+    pub fn is_known_blocking(&self) -> bool {
+        self.known_blocking.load(Ordering::Acquire) & KNOWN == KNOWN_OFF && !self.is_shared()
+    }
+
     /// O_NONBLOCK. Asked only when a call would block. The kernel is asked once, and again when the program changes it: a
     /// system call would be a tenth of a round trip. Where another process may have the open file, and change it too, it is
     /// always asked.
-    #[inline(always)]
     pub fn is_nonblocking(&self, fd: RawFd) -> Result<bool, Errno> {
         if self.kernel_listens() {
             let stream = self.borrow_stream();

@@ -6,6 +6,7 @@
 use crate::config::IpOptions;
 use crate::containers::demux::FourTuple;
 use crate::containers::intrusive::at;
+use crate::egress::Egress;
 use crate::error::Error;
 use crate::host::{ConnectionView, Host, ReceiveUse};
 use crate::link::interface::InterfaceId;
@@ -46,6 +47,53 @@ impl Stack<'_> {
             self.ip.flows.queue(index);
         }
         Ok(())
+    }
+
+    /// As [`Stack::written`], of bytes from where the stream is known to be written, `start`. `None`, with nothing done: it is
+    /// not so, or no more can be written.
+    pub fn written_next(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        start: u64,
+        end: u64,
+    ) -> Option<()> {
+        let is_next = self.is_written_next(id, start, end);
+        is_next.then(|| self.written(now, id, end).ok()).flatten()
+    }
+
+    /// The same, and [`Stack::poll_transmit`] after it. Says how many segments left.
+    #[inline(always)]
+    pub fn write_and_transmit(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        (start, end): (u64, u64),
+        (host, egress): (&mut dyn Host, &mut dyn Egress),
+        budget: usize,
+    ) -> Option<usize> {
+        if !self.is_written_next(id, start, end) {
+            return None;
+        }
+        if self.wants_transmit() || self.ip.flows.is_waiting(at(id.index)) {
+            self.written(now, id, end).ok()?;
+            return Some(self.poll_transmit(now, host, egress, budget));
+        }
+        let Self { tcp, ip, .. } = self;
+        let written = tcp.change(id.index, |record| record.tcp.handle_written(now, end));
+        written.ok()?;
+        // Nobody waits before it, so that it need not wait.
+        Some(tcp.transmit_alone(ip, now, id.index, host, egress, budget))
+    }
+
+    #[inline(always)]
+    fn is_written_next(&self, id: ConnectionId, start: u64, end: u64) -> bool {
+        self.find(id).is_ok_and(|record| {
+            record.has(Flags::OWNED)
+                && record.tcp.written() == start
+                && start < end
+                && record.tcp.state().can_send()
+        })
     }
 
     /// `TCP_QUICKACK`.

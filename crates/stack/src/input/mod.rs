@@ -43,6 +43,7 @@ struct FrameContext<'a> {
 impl Stack<'_> {
     /// Takes in one received frame. Answers that belong to no connection leave through `egress` at
     /// once; connections answer in [`Stack::poll_transmit`].
+    #[inline(always)]
     pub fn handle_frame(
         &mut self,
         now: Instant,

@@ -18,6 +18,7 @@ use wire::tcp::Plain;
 
 impl Stack<'_> {
     /// The connection of a frame, if one like it came before.
+    #[inline(always)]
     pub(super) fn predicted(&self, interface: InterfaceId, frame: &[u8]) -> Option<u32> {
         let generation = self.ip.link.interfaces.generation();
         self.tcp
@@ -28,6 +29,7 @@ impl Stack<'_> {
 
     /// Takes in a frame of connection `index`. False, with nothing done: its IP header is not right, and the long
     /// way counts that.
+    #[inline(always)]
     pub(super) fn handle_predicted(
         &mut self,
         now: Instant,
@@ -122,6 +124,7 @@ impl Stack<'_> {
     }
 
     /// Type of service and payload.
+    #[inline(always)]
     fn open_ipv4<'p>(&mut self, packet: &'p [u8], meta: RxMeta) -> Option<(u8, &'p [u8])> {
         let parsed = if meta.segment_bytes.is_some() {
             let (ip, segment) = parse_ipv4(packet, meta).ok()?;
@@ -135,6 +138,7 @@ impl Stack<'_> {
     }
 
     /// Traffic class and payload.
+    #[inline(always)]
     fn open_ipv6<'p>(&mut self, packet: &'p [u8]) -> Option<(u8, &'p [u8])> {
         let (ip, segment) = ipv6::Header::parse(packet).ok()?;
         self.ip.link.counters.ip6_in_receives += 1;

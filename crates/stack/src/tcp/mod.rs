@@ -129,7 +129,7 @@ impl<'m> Tcp<'m> {
     }
 
     /// Changes what is named of a row.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn change_touched<R>(
         &mut self,
         index: u32,

@@ -57,24 +57,10 @@ impl Tcp<'_> {
             let Some(index) = ip.flows.senders.pop() else {
                 break;
             };
-            self.transmit_turns += 1;
-            let quantum = QUANTUM.min(budget - sent);
-            let turn = self.take_turn(ip, now, index, quantum, &mut sent, egress);
-            let record = self.record(index);
-            if record.tcp.socket_options().notsent_low_water > 0 {
-                host.on_sent(record.owner, record.tcp.sent());
-            }
-            let flags = record.flags();
-            match turn {
-                Turn::Over if flags.intersects(UNUSUAL) => {
-                    self.end_of_sending(ip, now, index, flags, host);
-                }
-                Turn::Over => {}
-                Turn::More => ip.flows.senders.push(index),
-                Turn::Busy => {
-                    ip.flows.senders.push(index);
-                    break;
-                }
+            let left = budget - sent;
+            let turn = self.give_turn(ip, now, index, left, (&mut sent, host), egress);
+            if matches!(turn, Turn::Busy) {
+                break;
             }
         }
         if ip.link.has_questions() {
@@ -82,6 +68,53 @@ impl Tcp<'_> {
             ip.link.send_questions(egress);
         }
         sent
+    }
+
+    /// As [`Self::poll_transmit`], where connection `index` alone, which is not queued, has something to send.
+    #[inline(always)]
+    pub(crate) fn transmit_alone(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        index: u32,
+        host: &mut dyn Host,
+        egress: &mut dyn Egress,
+        budget: usize,
+    ) -> usize {
+        let mut sent = 0;
+        self.give_turn(ip, now, index, budget, (&mut sent, host), egress);
+        if ip.flows.senders.len() > 0 || ip.link.has_questions() {
+            sent += self.poll_transmit(ip, now, host, egress, budget.saturating_sub(sent));
+        }
+        sent
+    }
+
+    /// Gives a connection, which is not queued, its turn; it is queued again where that does not end what it has to send.
+    #[inline(always)]
+    fn give_turn(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        index: u32,
+        left: usize,
+        (sent, host): (&mut usize, &mut dyn Host),
+        egress: &mut dyn Egress,
+    ) -> Turn {
+        self.transmit_turns += 1;
+        let turn = self.take_turn(ip, now, index, QUANTUM.min(left), sent, egress);
+        let record = self.record(index);
+        if record.tcp.socket_options().notsent_low_water > 0 {
+            host.on_sent(record.owner, record.tcp.sent());
+        }
+        let flags = record.flags();
+        match turn {
+            Turn::Over if flags.intersects(UNUSUAL) => {
+                self.end_of_sending(ip, now, index, flags, host);
+            }
+            Turn::Over => {}
+            Turn::More | Turn::Busy => ip.flows.senders.push(index),
+        }
+        turn
     }
 
     /// Sends the segment that the interface has refused before, if it still may; refused again, it is kept.
@@ -125,6 +158,7 @@ impl Tcp<'_> {
     }
 
     /// One turn of a connection, and its timers afterwards.
+    #[inline(always)]
     fn take_turn(
         &mut self,
         ip: &mut Ip,

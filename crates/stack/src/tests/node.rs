@@ -411,23 +411,31 @@ impl<'m> Node<'m> {
 
     /// Writes as much of `data` as fits, from where the socket has got to. Returns whether all is written.
     pub fn write(&mut self, now: Instant, owner: u64, data: &[u8]) -> bool {
+        self.write_as(now, owner, data, false)
+    }
+
+    /// As `write`; what leaves then may leave `at_once`.
+    pub fn write_as(&mut self, now: Instant, owner: u64, data: &[u8], at_once: bool) -> bool {
         let id = self.id(owner);
         let Ok(view) = self.stack.view(id) else {
             return true;
         };
         let limit = usize::try_from(view.acknowledged + u64::from(CAPACITY)).unwrap();
         let end = data.len().min(limit);
-        {
-            let mut programs = self.programs.borrow_mut();
-            let sent = &mut programs.sockets.get_mut(&owner).unwrap().sent;
-            let start = sent.len();
-            if end > start {
-                sent.extend_from_slice(&data[start..end]);
-            }
+        let mut programs = self.programs.borrow_mut();
+        let sent = &mut programs.sockets.get_mut(&owner).unwrap().sent;
+        let start = sent.len();
+        sent.extend_from_slice(data.get(start..end).unwrap_or_default());
+        drop(programs);
+        let span = (start as u64, end as u64);
+        let (stack, host, egress) = (&mut self.stack, &mut self.host, &mut self.egress);
+        let done = at_once
+            && stack
+                .write_and_transmit(now, id, span, (host, egress), 64)
+                .is_some();
+        if !done {
+            stack.written(now, id, span.1).unwrap();
         }
-        self.stack
-            .written(now, id, u64::try_from(end).unwrap())
-            .unwrap();
         end == data.len()
     }
 

@@ -41,7 +41,7 @@ impl Connection {
         let rcv = &mut self.rcv;
         let window = edge.saturating_sub(rcv.nxt);
         let unit = 1 << rcv.window_shift;
-        let whole = window.next_multiple_of(unit);
+        let whole = (window + unit - 1) >> rcv.window_shift << rcv.window_shift;
         let most = rcv.consumed + u64::from(rcv.capacity).min(capacity + unit - 1);
         let window = if rcv.nxt + whole <= most {
             whole

@@ -111,24 +111,38 @@ impl Rack {
     }
 
     /// RFC 8985 §6.2 steps 2 and 3 for one piece that is newly known to have arrived.
+    #[inline]
     pub fn on_arrival(&mut self, evidence: &Evidence, piece: &Piece) {
-        if piece.marks.contains(Marks::RETRANSMITTED) {
+        let is_original = !piece.marks.contains(Marks::RETRANSMITTED);
+        if !is_original {
             // Step 2: the ACK of an earlier transmission must not pass for that of the last.
             let too_soon = evidence.now.since(piece.sent) < evidence.min_rtt;
             if too_soon || evidence.echoes_earlier_than(piece.sent) {
                 self.fack = self.fack.max(piece.end);
                 return;
             }
-        } else {
-            if piece.end < evidence.fack {
-                self.note_reordering(evidence.fack - piece.start);
+        }
+        self.take_arrival(evidence.now, evidence.fack, piece, is_original);
+    }
+
+    /// As [`Self::on_arrival`], of a piece that left only once.
+    #[inline]
+    pub fn on_original_arrival(&mut self, now: Instant, piece: &Piece) {
+        self.take_arrival(now, self.fack, piece, true);
+    }
+
+    #[inline(always)]
+    fn take_arrival(&mut self, now: Instant, fack: u64, piece: &Piece, is_original: bool) {
+        if is_original {
+            if piece.end < fack {
+                self.note_reordering(fack - piece.start);
             }
             self.originals = self.originals.max(piece.end);
         }
         self.fack = self.fack.max(piece.end);
         // The earliest time at which it may have left: never later than true.
         let Some(first) = piece.first else { return };
-        self.rtt = evidence.now.since(first);
+        self.rtt = now.since(first);
         if (first, piece.end) >= (self.xmit, self.end) {
             (self.xmit, self.end) = (first, piece.end);
         }

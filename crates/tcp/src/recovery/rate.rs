@@ -7,7 +7,11 @@
 
 pub(crate) mod on_ack;
 
-use crate::{congestion::RateSample, send::segment::Stretch, time::Instant};
+use crate::{
+    congestion::RateSample,
+    send::{segment::Stretch, sent::Table},
+    time::Instant,
+};
 use zerocopy::{FromBytes, FromZeros, Immutable, KnownLayout};
 
 /// Segments of a flight that are sampled.
@@ -30,7 +34,7 @@ pub(crate) struct Snapshot {
     delivered_us: u32,
     first_sent_us: u32,
     lost: u32,
-    /// With this segment, and [`APP_LIMITED`]; 0: the slot is free.
+    /// With this segment, and [`APP_LIMITED`].
     in_flight: u32,
 }
 
@@ -53,7 +57,9 @@ pub(crate) struct Rate {
     /// C.lost at the last ACK.
     lost: u32,
     /// 1: `latest` is of a time when the window was the limit and the program was not.
-    latest_is_full: u32,
+    latest_is_full: u16,
+    /// Which snapshots there are, a bit for each place.
+    held: u16,
     /// The most that was in flight at once lately, bytes; [`FULLY`]: all that the window allows.
     used: u32,
     /// C.delivered_time and C.first_sent_time.
@@ -110,13 +116,14 @@ impl Rate {
             self.delivered_us = self.first_sent_us;
         }
         let spacing = u64::from(flight.cwnd) / SNAPSHOTS as u64;
-        let holds_some = || self.snapshots.iter().any(|one| one.in_flight != 0);
-        if end < self.sampled_end + spacing && holds_some() {
+        if end < self.sampled_end + spacing && self.held != 0 {
             return;
         }
-        let Some(free) = self.snapshots.iter_mut().find(|one| one.in_flight == 0) else {
+        let place = self.held.trailing_ones() as usize;
+        let Some(free) = self.snapshots.get_mut(place) else {
             return;
         };
+        self.held |= 1 << place;
         self.sampled_end = end;
         let app_limited = if self.app_limited_until > 0 {
             APP_LIMITED
@@ -136,24 +143,32 @@ impl Rate {
 
     /// `[start, end)` is sent again: its ACK will be ambiguous.
     pub fn on_sent_again(&mut self, start: u64, end: u64) {
-        for one in &mut self.snapshots {
+        for (place, one) in self.snapshots.iter().enumerate() {
             if u64::from(one.end.wrapping_sub(low(start)).wrapping_sub(1)) < end - start {
-                one.in_flight = 0;
+                self.held &= !(1 << place);
             }
         }
     }
 
     /// Takes the snapshot of the segment that left last among those that have arrived (§4.1.2.3).
-    fn take_newest(&mut self, has_arrived: impl Fn(u32) -> bool) -> Option<Snapshot> {
+    #[inline(always)]
+    fn take_newest(&mut self, una: u64, table: Option<&Table<'_>>) -> Option<Snapshot> {
         let mut newest: Option<Snapshot> = None;
-        for one in &mut self.snapshots {
-            if one.in_flight == 0 || !has_arrived(one.end) {
+        let mut left = self.held;
+        while let Some(one) = self.snapshots.get(left.trailing_zeros() as usize) {
+            let lowest = left & left.wrapping_neg();
+            left -= lowest;
+            let ahead = one.end.wrapping_sub(low(una));
+            // Negative: at or below SND.UNA.
+            let is_below = ahead == 0 || ahead > u32::MAX / 2;
+            let last = (una + u64::from(ahead)).saturating_sub(1);
+            if !is_below && !table.is_some_and(|table| table.is_sacked(last)) {
                 continue;
             }
             if newest.is_none_or(|other| is_after(one.end, other.end)) {
                 newest = Some(*one);
             }
-            one.in_flight = 0;
+            self.held -= lowest;
         }
         newest
     }
@@ -176,7 +191,7 @@ impl Rate {
         // As Linux tells it (`tcp_rate_gen`): what the program held back says only that the path is no slower.
         if rate > 0 && (!app_limited || rate >= self.latest) {
             self.latest = rate;
-            self.latest_is_full = u32::from(!app_limited);
+            self.latest_is_full = u16::from(!app_limited);
         }
         RateSample {
             rate,

@@ -39,7 +39,7 @@ impl Connection {
     }
 
     /// [`Self::take_feedback`] of an ACK without blocks.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_plain_feedback(
         &mut self,
         now: Instant,
@@ -47,7 +47,27 @@ impl Connection {
         ack: u64,
         pool: &mut dyn FlightPool,
     ) {
-        self.take_any_feedback(now, echo, None, ack, pool);
+        if let Some((first, piece)) = self.snd.sent.release_only(now, ack) {
+            // All that was in flight left at once, and only once.
+            self.rack.on_original_arrival(now, &piece);
+            self.rtt.sample(now, now.since(first), ack, self.snd.max);
+        } else {
+            self.take_feedback_of_pieces(now, echo, ack, pool);
+        }
+    }
+
+    #[inline(never)]
+    fn take_feedback_of_pieces(
+        &mut self,
+        now: Instant,
+        echo: Option<u32>,
+        ack: u64,
+        pool: &mut dyn FlightPool,
+    ) {
+        // No data was in flight: it is our SYN.
+        if !self.snd.sent.begin_at(ack) {
+            self.take_any_feedback(now, echo, None, ack, pool);
+        }
     }
 
     #[inline(always)]
@@ -81,17 +101,19 @@ impl Connection {
         let is_known = |piece: &Piece| piece.marks.contains(Marks::SACKED);
         let resent = |piece: &Piece| piece.marks.contains(Marks::RETRANSMITTED);
         let mut released_rtt = None;
-        self.snd.sent.table(pool).release(now, ack, |piece| {
-            feedback.resent_acked |= resent(piece);
-            if !is_known(piece) {
-                rack.on_arrival(&evidence, piece);
+        let mut table = self.snd.sent.table(pool);
+        // No closure, so that all of it stays in registers.
+        while let Some(piece) = table.release_next(now, ack) {
+            feedback.resent_acked |= resent(&piece);
+            if !is_known(&piece) {
+                rack.on_arrival(&evidence, &piece);
                 released_rtt = Some(rack.rtt());
-                if !resent(piece) {
+                if !resent(&piece) {
                     latest.acked = latest.acked.max(piece.first);
                     feedback.original_arrived |= piece.end <= point;
                 }
             }
-        });
+        }
         if let Some(sack) = sack {
             let (blocks, duplicate) = self.sort_blocks(sack, ack);
             feedback.duplicate = duplicate;

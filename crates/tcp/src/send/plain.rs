@@ -74,6 +74,39 @@ impl Connection {
         pool: &mut dyn FlightPool,
     ) -> Option<PlainTransmit> {
         let segment = self.plain_segment_room(limits);
+        if let Some(stretch) = self.lone_segment(segment) {
+            self.on_lone_sent(now, stretch, segment, pool);
+            return Some(self.plain_stretch(now, stretch, segment, segment));
+        }
+        self.poll_plain_burst(now, segment, limits, segments_max, pool)
+    }
+
+    /// What was written, where that is one segment that may leave, and nothing is in flight: a message that answers another.
+    #[inline(always)]
+    fn lone_segment(&self, segment: u64) -> Option<Stretch> {
+        let snd = &self.snd;
+        let (start, end) = (snd.max, snd.written);
+        let len = end.saturating_sub(start);
+        // With nothing in flight the whole window is free, and Nagle's algorithm asks for nothing.
+        let may_leave = len.wrapping_sub(1) < segment
+            && end <= snd.window_edge()
+            && len <= u64::from(self.congestion.cwnd())
+            && start == snd.una
+            && snd.sent.is_empty()
+            && !self.is_held_back();
+        may_leave.then_some(Stretch { start, end })
+    }
+
+    /// [`Self::poll_plain`] of anything else.
+    #[inline(never)]
+    fn poll_plain_burst(
+        &mut self,
+        now: Instant,
+        segment: u64,
+        limits: &TransmitLimits,
+        segments_max: usize,
+        pool: &mut dyn FlightPool,
+    ) -> Option<PlainTransmit> {
         let by_device = u64::from(limits.max_payload) >= 2 * segment;
         let mut limits = *limits;
         // Without SACK the pipe is estimated anew for each segment.
@@ -127,7 +160,7 @@ impl Connection {
     }
 
     /// Whether what leaves is plain, until something arrives, a timer fires or the program asks for something.
-    #[inline]
+    #[inline(always)]
     pub fn sends_plainly(&self) -> bool {
         let Self { snd, rcv, .. } = self;
         // One sum and no branches: nearly always all of it is asked.
@@ -149,7 +182,7 @@ impl Connection {
             && self.is_unpaced()
     }
 
-    #[inline]
+    #[inline(always)]
     fn plain_stretch(
         &mut self,
         now: Instant,

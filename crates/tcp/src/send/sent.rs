@@ -14,7 +14,7 @@ mod run;
 mod tests;
 
 use crate::{
-    send::flight_pool::FlightPool,
+    send::{flight_pool::FlightPool, segment::Stretch},
     time::{Duration, Instant},
 };
 use run::low;
@@ -43,6 +43,21 @@ struct Extent {
     /// Index of the first run in the ring of all.
     head: u32,
     len: u32,
+}
+
+impl Extent {
+    /// Nothing is in flight.
+    const fn empty_at(position: u64) -> Self {
+        Self {
+            start: position,
+            end: position,
+            sacked: 0,
+            lost: 0,
+            resent: 0,
+            head: 0,
+            len: 0,
+        }
+    }
 }
 
 /// The runs of `[start, end)`, without gaps, in a ring.
@@ -131,6 +146,71 @@ impl Sent {
             self.leave_block();
         }
         Table::new(&mut self.extent, &mut self.runs)
+    }
+
+    /// New data left: see [`Table::append`].
+    #[inline(always)]
+    pub fn append(
+        &mut self,
+        now: Instant,
+        stretch: Stretch,
+        quantum: impl FnOnce() -> Duration,
+        pool: &mut dyn FlightPool,
+    ) {
+        let Stretch { start, end } = stretch;
+        if !self.is_empty() || self.block > 0 {
+            return self.append_behind(now, stretch, quantum(), pool);
+        }
+        self.runs[0] = Run::sent_at(now, low(end));
+        self.extent = Extent {
+            end,
+            head: 0,
+            len: 1,
+            ..Extent::empty_at(start)
+        };
+    }
+
+    #[inline(never)]
+    fn append_behind(
+        &mut self,
+        now: Instant,
+        stretch: Stretch,
+        quantum: Duration,
+        pool: &mut dyn FlightPool,
+    ) {
+        let Stretch { start, end } = stretch;
+        self.table(pool).append(now, start, end, quantum);
+    }
+
+    /// Everything below `una` is acknowledged, where that is all that is in flight, and one run that left once: when that was at the
+    /// earliest, and the piece. `None`, with nothing done: it is not so.
+    #[inline(always)]
+    pub fn release_only(&mut self, now: Instant, una: u64) -> Option<(Instant, Piece)> {
+        let Extent { start, end, .. } = self.extent;
+        let run = *self.runs.get(usize::try_from(self.extent.head).ok()?)?;
+        let is_only = self.extent.len == 1 && self.block == 0 && start < una && end <= una;
+        if !is_only || !run.marks().is_empty() {
+            return None;
+        }
+        let piece = run.piece(now, start, end);
+        let first = piece.first?;
+        self.extent = Extent::empty_at(una);
+        Some((first, piece))
+    }
+
+    /// What is sent next begins at `position`. False, with nothing done: something is in flight.
+    pub fn begin_at(&mut self, position: u64) -> bool {
+        let is_empty = self.is_empty() && self.block == 0;
+        if is_empty {
+            self.extent = Extent::empty_at(position);
+        }
+        is_empty
+    }
+
+    /// When the lowest position in flight left: see [`Table::oldest`].
+    #[inline(never)]
+    pub fn oldest(&mut self, now: Instant, pool: &mut dyn FlightPool) -> Option<Instant> {
+        self.table(pool).oldest(now)
     }
 
     /// Gives the block back if the few runs that are left fit here with some to spare.
@@ -251,38 +331,31 @@ impl<'a> Table<'a> {
         self.extent.end = end;
     }
 
-    /// Everything below `una` is acknowledged. `visit` sees what was in flight there, lowest first.
-    // Its visitor keeps what it finds in registers then.
-    #[inline(always)]
-    pub fn release(&mut self, now: Instant, una: u64, mut visit: impl FnMut(&Piece)) {
-        while self.extent.len > 0 && self.extent.start < una {
-            let run = self.run(0);
-            let run_end = self.end_of(0);
-            let piece = run.piece(now, self.extent.start, run_end.min(una));
-            self.forget_marks(run, piece.len());
-            self.extent.start = piece.end;
-            visit(&piece);
-            if run_end > una {
-                break;
-            }
+    /// Everything below `una` is acknowledged: takes the lowest piece of it that was in flight, until there is none.
+    #[inline]
+    pub fn release_next(&mut self, now: Instant, una: u64) -> Option<Piece> {
+        if self.extent.len == 0 {
+            self.begin_at(una);
+            return None;
+        }
+        if self.extent.start >= una {
+            return None;
+        }
+        let run = self.run(0);
+        let run_end = self.end_of(0);
+        let piece = run.piece(now, self.extent.start, run_end.min(una));
+        self.forget_marks(run, piece.len());
+        self.extent.start = piece.end;
+        if run_end <= una {
             self.extent.head = u32::try_from(self.slot(1)).unwrap_or(0);
             self.extent.len -= 1;
         }
-        if self.extent.len == 0 {
-            self.begin_at(una);
-        }
+        Some(piece)
     }
 
     /// Nothing is in flight.
     fn begin_at(&mut self, position: u64) {
-        *self.extent = Extent {
-            start: position,
-            end: position,
-            sacked: 0,
-            lost: 0,
-            resent: 0,
-            ..*self.extent
-        };
+        *self.extent = Extent::empty_at(position);
     }
 
     /// The runs, ascending.

@@ -22,14 +22,15 @@ impl TcpSocket {
     // Apart from the call around it, which has its own numbers where nothing is there yet.
     #[inline(never)]
     fn take_there(&self, slices: &mut [IoSliceMut<'_>]) -> Option<usize> {
-        let (_, receive) = self.known_spans()?;
+        let windows = self.known_windows()?;
+        let (_, receive) = windows.spans;
         let header = self.header();
         let is_usual = self.is_told_to_flow() && self.meet_byte_channels().is_none();
         let attachment = self.attachment_of_living().filter(|_| is_usual)?;
         inline_engine::flush_small();
         let receives = &attachment.receives;
         let has_capacity = |pending| pending < receives.capacity();
-        let window = self.region().window(receive)?;
+        let window = windows.received.window();
         let lock = header.receive_lock();
         let _held = self.hold_to_copy(attachment, lock).ok()?;
         let start = header.consumed();

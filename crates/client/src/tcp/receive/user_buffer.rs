@@ -143,7 +143,7 @@ impl TcpSocket {
     }
 
     /// Polls with what follows the first `filled` bytes of `slices` as the buffer; `None`: did not poll.
-    #[inline]
+    #[inline(always)]
     fn poll_into(
         &self,
         inline_engine: &dyn InlineEngine,
@@ -177,7 +177,7 @@ impl TcpSocket {
 
     /// The receive side with its lock, where all that has arrived was consumed and nothing but the next bytes can come
     /// next.
-    #[inline]
+    #[inline(always)]
     fn hold_empty_window(&self) -> Option<EmptyWindow<'_>> {
         let (_, receive) = self.spans()?;
         let attachment = self.attachment_of_living()?;

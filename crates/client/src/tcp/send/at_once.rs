@@ -15,10 +15,12 @@ use crate::tcp::socket::TcpSocket;
 impl TcpSocket {
     /// Sends all `total` bytes of `slices`, as [`TcpSocket::try_send`] does. False, with nothing done: that has to say
     /// what is the matter.
+    #[inline(always)]
     pub fn send_at_once(&self, slices: &[IoSlice<'_>], total: usize, held: Held) -> bool {
         self.try_send_at_once(slices, total, held).is_some()
     }
 
+    #[inline(always)]
     fn try_send_at_once(&self, slices: &[IoSlice<'_>], total: usize, held: Held) -> Option<()> {
         let bytes = u32::try_from(total).ok().filter(|bytes| *bytes > 0)?;
         let header = self.header();
@@ -27,13 +29,14 @@ impl TcpSocket {
             && self.syn_capacity.load(Ordering::Relaxed) == 0
             && self.meet_byte_channels().is_none()
             && is_sending(&header);
-        let (send, _) = self.known_spans().filter(|_| is_usual)?;
+        let windows = self.known_windows().filter(|_| is_usual)?;
         let attachment = self.attachment_of_living()?;
-        let window = self.region().window(send)?;
+        let window = windows.sent.window();
         let _held = self.try_hold(attachment, header.send_lock())?;
         let written = header.written();
         let used = written.saturating_sub(header.acknowledged());
-        let has_capacity = used + u64::from(bytes) <= u64::from(header.send_limit(send.size));
+        let has_capacity =
+            used + u64::from(bytes) <= u64::from(header.send_limit(windows.spans.0.size));
         if !has_capacity || header.shut() & SHUT_WRITE != 0 {
             return None;
         }

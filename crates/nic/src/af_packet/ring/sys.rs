@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -84,48 +85,72 @@ impl Mapping {
         self.frame_count
     }
 
-    fn frame(&self, index: usize) -> NonNull<u8> {
+    /// Frame `index`.
+    #[inline(always)]
+    pub(super) fn frame(&self, index: usize) -> Frame<'_> {
         assert!(
             index < self.frame_count,
             "invariant: ring indexes are taken modulo the count"
         );
-        // SAFETY: the index was just checked, so the offset lies inside the mapping.
-        unsafe { self.memory.add(index * self.frame_bytes) }
+        Frame {
+            // SAFETY: the index was just checked, so the offset lies inside the mapping.
+            start: unsafe { self.memory.add(index * self.frame_bytes) },
+            bytes: self.frame_bytes,
+            mapping: PhantomData,
+        }
     }
 
-    /// A word of the frame's header that the kernel sets to zero whenever it fills the frame, and never reads.
-    pub(super) fn note(&self, index: usize) -> &AtomicU32 {
+    /// Gives frame `index` back to the kernel. `&mut`: no slot is borrowed any more.
+    #[inline(always)]
+    pub(super) fn release(&mut self, index: usize) {
+        self.frame(index)
+            .status()
+            .store(libc::TP_STATUS_KERNEL, Ordering::Release);
+    }
+}
+
+/// A place in the ring.
+pub(super) struct Frame<'a> {
+    start: NonNull<u8>,
+    bytes: usize,
+    mapping: PhantomData<&'a Mapping>,
+}
+
+impl<'a> Frame<'a> {
+    /// A word of the header that the kernel sets to zero whenever it fills the frame, and never reads.
+    #[inline(always)]
+    pub(super) fn note(&self) -> &'a AtomicU32 {
         let offset = std::mem::offset_of!(libc::tpacket2_hdr, tp_padding);
         // SAFETY: the header lies at the frame's start, inside the mapping; the padding is four bytes at a multiple of
         // four, which nobody else touches while the frame is ours, and which may have any value.
-        unsafe { self.frame(index).add(offset).cast::<AtomicU32>().as_ref() }
+        unsafe { self.start.add(offset).cast::<AtomicU32>().as_ref() }
     }
 
-    fn status(&self, index: usize) -> &AtomicU32 {
+    fn status(&self) -> &'a AtomicU32 {
         // SAFETY: `tp_status` is the first field of each frame, frames are page-aligned, and both
         // the kernel and we touch the word only as a whole.
-        unsafe { self.frame(index).cast::<AtomicU32>().as_ref() }
+        unsafe { self.start.cast::<AtomicU32>().as_ref() }
     }
 
-    /// Whether frame `index` is ours to read.
-    pub(super) fn is_ready(&self, index: usize) -> bool {
-        self.status(index).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
+    /// Whether it is ours to read.
+    pub(super) fn is_ready(&self) -> bool {
+        self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
-    /// Frame `index`, which must be ready; `None` if its header points outside it.
-    pub(super) fn slot(&self, index: usize) -> Option<RxFrame<'_>> {
-        let status = self.status(index).load(Ordering::Acquire);
+    /// What is in it, if it is ready; `None`: it is not, or its header points outside it.
+    #[inline(always)]
+    pub(super) fn slot(&self) -> Option<RxFrame<'a>> {
+        let status = self.status().load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        let frame = self.frame(index);
         // SAFETY: the status was read with Acquire and says that the kernel has finished the
         // frame and will not write it before `release`; the header lies at its start.
         let (header, bytes) = unsafe {
-            let header = frame.cast::<libc::tpacket2_hdr>().read();
+            let header = self.start.cast::<libc::tpacket2_hdr>().read();
             (
                 header,
-                std::slice::from_raw_parts(frame.as_ptr(), self.frame_bytes),
+                std::slice::from_raw_parts(self.start.as_ptr(), self.bytes),
             )
         };
         let start = usize::from(header.tp_mac);
@@ -139,12 +164,6 @@ impl Mapping {
             copied: status & libc::TP_STATUS_COPY != 0,
             arrived_at_ns: u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec),
         })
-    }
-
-    /// Gives frame `index` back to the kernel. `&mut`: no slot is borrowed any more.
-    pub(super) fn release(&mut self, index: usize) {
-        self.status(index)
-            .store(libc::TP_STATUS_KERNEL, Ordering::Release);
     }
 }
 

@@ -161,6 +161,26 @@ pub(super) unsafe fn received(
     len: size_t,
     flags: c_int,
 ) -> Switched<ssize_t> {
+    // SAFETY: the caller's contract.
+    let Some(bytes) = (unsafe { sys::usual_bytes_mut(buf, len) }) else {
+        // SAFETY: the same.
+        return unsafe { received_any(fd, buf, len, flags) };
+    };
+    counted(transfer::receive_here(
+        fd,
+        &mut [IoSliceMut::new(bytes)],
+        flags,
+    ))
+}
+
+/// As [`received`], of whatever buffer.
+#[inline(never)]
+pub(super) unsafe fn received_any(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> Switched<ssize_t> {
     if !sys::is_memory(buf, len)? {
         return counted(receive_nowhere(fd, len, flags));
     }
@@ -207,6 +227,22 @@ pub(super) unsafe fn sent(
     len: size_t,
     flags: c_int,
 ) -> Switched<ssize_t> {
+    // SAFETY: the caller's contract.
+    let Some(bytes) = (unsafe { sys::usual_bytes(buf, len) }) else {
+        // SAFETY: the same.
+        return unsafe { sent_any(fd, buf, len, flags) };
+    };
+    counted(transfer::send_here(fd, &[IoSlice::new(bytes)], flags, None))
+}
+
+/// As [`sent`], of whatever buffer.
+#[inline(never)]
+pub(super) unsafe fn sent_any(
+    fd: c_int,
+    buf: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> Switched<ssize_t> {
     if !sys::is_memory(buf, len)? {
         return counted(send_from_nowhere(fd, flags));
     }
@@ -236,7 +272,7 @@ pub(super) unsafe fn received_from(
         return counted(unsafe { datagram::receive_from(fd, buf, len, flags, addr, addr_len) });
     }
     // SAFETY: the caller's contract.
-    let received = unsafe { received(fd, buf, len, flags)? };
+    let received = unsafe { received_any(fd, buf, len, flags)? };
     if received.is_some() && addresses::is_dump(fd) {
         if !addr.is_null() {
             sys::give_result(&addresses::SENDER, addr.cast(), addr_len, true)?;

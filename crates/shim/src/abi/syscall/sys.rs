@@ -23,7 +23,7 @@ use crate::abi::exports::{counted, receive_message, send_message, switched};
 use crate::abi::symbol::{Symbol, real};
 use crate::calls::messages::sys::{recvmmsg, recvmsg, sendmmsg, sendmsg};
 use crate::fd_table::descriptors::is_tracked;
-use crate::outcome::{Failure, at_a_cancellation_point};
+use crate::outcome::{Failure, try_at_a_cancellation_point};
 use crate::policy::policy;
 use crate::process::exit::{execve, execveat};
 use crate::process::{self, fork};
@@ -203,7 +203,7 @@ fn word(number: c_long) -> u32 {
     int(number).cast_unsigned()
 }
 
-switched! { at_a_cancellation_point:
+switched! { try_at_a_cancellation_point:
     fn preadv2(fd: c_int, iov: *const iovec, slices: c_int, offset: off_t, flags: c_int) -> ssize_t,
         if is_tracked(fd) => counted(receive_message(fd, &mut message(iov, slices, offset)?, without_position(flags)?));
     fn preadv64v2(fd: c_int, iov: *const iovec, slices: c_int, offset: off64_t, flags: c_int) -> ssize_t,

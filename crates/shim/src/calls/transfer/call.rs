@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::calls::sigio;
-use crate::fd_table::descriptors;
+use crate::fd_table::descriptors::is_tracked;
 use crate::fd_table::file::File;
 use crate::outcome::Switched;
 use crate::socket::Socket;
@@ -20,31 +19,45 @@ pub struct Call<'a> {
     pub(super) stream: &'a Arc<Stream>,
 }
 
+/// [`with_stream`] of a number that is tracked, whose body is a part of the function around it.
+macro_rules! on_stream {
+    ($fd:expr, |$call:ident| $body:expr) => {
+        'none: {
+            let Some(entry) = $crate::fd_table::descriptors::borrow_tracked($fd) else {
+                break 'none Ok(None);
+            };
+            let Some(file) = entry.as_ref() else {
+                break 'none Ok(None);
+            };
+            let Some(socket) = file.socket().filter(|socket| !socket.is_datagram()) else {
+                break 'none Ok(None);
+            };
+            let stream = socket.borrow_stream();
+            let Some(stream) = stream.as_ref() else {
+                break 'none Ok(None);
+            };
+            let $call = &$crate::calls::transfer::Call {
+                fd: $fd,
+                file,
+                socket,
+                stream,
+            };
+            let result = $body;
+            $crate::calls::sigio::settle(socket, stream);
+            result.map(Some)
+        }
+    };
+}
+pub(super) use on_stream;
+
 /// Runs `body` if an engine serves the socket and it is TCP. When it returns, the signals for what it has seen were sent.
 // What each call of the data path begins with is a part of that call.
 #[inline(always)]
 pub fn with_stream<T>(fd: RawFd, body: impl FnOnce(&Call<'_>) -> Result<T, Errno>) -> Switched<T> {
-    let Some(entry) = descriptors::borrow(fd) else {
+    if !is_tracked(fd) {
         return Ok(None);
-    };
-    let Some(file) = entry.as_ref() else {
-        return Ok(None);
-    };
-    let Some(socket) = file.socket().filter(|socket| !socket.is_datagram()) else {
-        return Ok(None);
-    };
-    let stream = socket.borrow_stream();
-    let Some(stream) = stream.as_ref() else {
-        return Ok(None);
-    };
-    let result = body(&Call {
-        fd,
-        file,
-        socket,
-        stream,
-    });
-    sigio::settle(socket, stream);
-    result.map(Some)
+    }
+    on_stream!(fd, |call| body(call))
 }
 
 impl Call<'_> {

@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use rustix::io::Errno;
 
 use super::{Call, Wait, position};
+use crate::calls::error_queue;
 use crate::sys::{self, Inside};
 use client::WriteMode;
 use switch::readiness::{ALWAYS, OUT, Phase};
@@ -14,6 +15,7 @@ const FOR_WAITS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
 impl Call<'_> {
     /// send(2) with its flags; `asked` is what of SO_TIMESTAMPING is for this call alone.
+    #[inline(always)]
     pub(super) fn send(
         &self,
         slices: &[IoSlice<'_>],
@@ -30,6 +32,32 @@ impl Call<'_> {
         {
             return Ok(total);
         }
+        self.send_any(slices, total, flags, stamps)
+    }
+
+    /// The same, whatever is asked for.
+    #[inline(never)]
+    fn send_any(
+        &self,
+        slices: &[IoSlice<'_>],
+        total: usize,
+        flags: i32,
+        stamps: u8,
+    ) -> Result<usize, Errno> {
+        let sent = self.send_all(slices, total, flags, stamps)?;
+        if flags & libc::MSG_ZEROCOPY != 0 && sent > 0 {
+            error_queue::completed(self.fd, self.socket);
+        }
+        Ok(sent)
+    }
+
+    fn send_all(
+        &self,
+        slices: &[IoSlice<'_>],
+        total: usize,
+        flags: i32,
+        stamps: u8,
+    ) -> Result<usize, Errno> {
         let mode = if flags & libc::MSG_OOB != 0 {
             WriteMode::Urgent
         } else if flags & libc::MSG_EOR != 0 {

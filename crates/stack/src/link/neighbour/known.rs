@@ -7,7 +7,7 @@ use wire::ethernet;
 
 impl Neighbours {
     /// [`Self::ready`] of one of that generation for which nothing is to be begun; `None`: ask there.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn known(
         &mut self,
         now: Instant,

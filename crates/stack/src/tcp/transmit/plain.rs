@@ -10,7 +10,7 @@ use crate::ip::Ip;
 use crate::ip::path::Gate;
 use crate::link::output::segments;
 use crate::tables::{ConnectionRecord, Flags, Touched};
-use tcp::{Instant, PlainTransmit, UndoPart};
+use tcp::{Instant, PlainTransmit, TransmitLimits, UndoPart};
 use wire::template::Template;
 
 impl Tcp<'_> {
@@ -84,6 +84,7 @@ impl Tcp<'_> {
         }
     }
 
+    /// What was written leaves: nearly always one piece, and nothing is left.
     #[inline(never)]
     fn send_data(
         &mut self,
@@ -96,33 +97,65 @@ impl Tcp<'_> {
     ) -> Turn {
         let index = way.connection;
         let limits = self.limits(ip, now, index, Some(way.station.interface()), egress);
+        let plain = self.fly(index, |record, blocks| {
+            record.tcp.poll_plain(now, &limits, quantum, blocks)
+        });
+        // Where it lies: moved it would be copied.
+        let Some(mut plain) = plain else {
+            return Turn::Over;
+        };
+        let (record, template) = self.template(ip, way);
+        template.begin(&plain.header);
+        if let Err(Busy) = send_piece(ip, way, record, template, &plain, egress) {
+            return self.refuse(index, plain.into(), plain.piece);
+        }
         let end = *sent + quantum;
-        while *sent < end {
-            let left = end - *sent;
-            let mut plain = self.fly(index, |record, blocks| {
-                record.tcp.poll_plain(now, &limits, left, blocks)
-            });
-            // Where it lies: moved it would be copied.
-            let Some(plain) = &mut plain else {
-                return Turn::Over;
-            };
+        *sent += 1;
+        if !plain.advance() && self.connections[at(index)].tcp.rests() {
+            return Turn::Over;
+        }
+        self.send_rest(ip, now, way, (&limits, end), (plain, sent), egress)
+    }
+
+    /// What follows the first piece in a turn: the rest of `plain`, and more, until `end` segments have left.
+    #[inline(never)]
+    fn send_rest(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        way: &Way,
+        (limits, end): (&TransmitLimits, usize),
+        (mut plain, sent): (PlainTransmit, &mut usize),
+        egress: &mut dyn Egress,
+    ) -> Turn {
+        let index = way.connection;
+        let mut has_more = plain.len > 0;
+        loop {
             let (record, template) = self.template(ip, way);
             template.begin(&plain.header);
-            loop {
-                let done = send_piece(ip, way, record, template, plain, egress);
+            while has_more {
+                let done = send_piece(ip, way, record, template, &plain, egress);
                 if let Err(Busy) = done {
-                    return self.refuse(index, (*plain).into(), plain.piece);
+                    return self.refuse(index, plain.into(), plain.piece);
                 }
                 *sent += 1;
-                if !plain.advance() {
-                    break;
-                }
+                has_more = plain.advance();
             }
             if self.connections[at(index)].tcp.rests() {
                 return Turn::Over;
             }
+            if *sent >= end {
+                return Turn::More;
+            }
+            let left = end - *sent;
+            let more = self.fly(index, |record, blocks| {
+                record.tcp.poll_plain(now, limits, left, blocks)
+            });
+            let Some(more) = more else {
+                return Turn::Over;
+            };
+            (plain, has_more) = (more, true);
         }
-        Turn::More
     }
 
     /// The row of a connection and the headers of what it sends.

@@ -5,7 +5,7 @@ use crate::{
     congestion::{AckSample, Cause, CongestionEvent, RateSample},
     connection::Connection,
     recovery::phase::Phase,
-    send::{flight_pool::FlightPool, sent::Table},
+    send::flight_pool::FlightPool,
     time::{Duration, Instant},
 };
 
@@ -52,18 +52,14 @@ impl Connection {
         before: &DeliveryMark,
         pool: &mut dyn FlightPool,
     ) {
-        self.congestion_on_any_ack(now, ece, before, pool);
+        self.congestion_on_any_ack(now, ece, before, Some(pool));
     }
 
-    /// [`Self::congestion_on_ack`] without marks, where it is made for the short way.
+    /// [`Self::congestion_on_ack`] without marks, of a flight of which nothing was reported selectively, where it is made for
+    /// the short way.
     #[inline]
-    pub(crate) fn congestion_on_calm_ack(
-        &mut self,
-        now: Instant,
-        before: &DeliveryMark,
-        pool: &mut dyn FlightPool,
-    ) {
-        self.congestion_on_any_ack(now, 0, before, pool);
+    pub(crate) fn congestion_on_calm_ack(&mut self, now: Instant, before: &DeliveryMark) {
+        self.congestion_on_any_ack(now, 0, before, None);
     }
 
     #[inline(always)]
@@ -72,7 +68,7 @@ impl Connection {
         now: Instant,
         ece: u32,
         before: &DeliveryMark,
-        pool: &mut dyn FlightPool,
+        pool: Option<&mut dyn FlightPool>,
     ) {
         let delivered = self.delivered_since(before);
         let acked = self.snd.una - before.una;
@@ -121,7 +117,7 @@ impl Connection {
         &mut self,
         now: Instant,
         delivered: u64,
-        pool: &mut dyn FlightPool,
+        pool: Option<&mut dyn FlightPool>,
     ) -> Option<RateSample> {
         let rate = &mut self.rate;
         rate.delivered += delivered;
@@ -129,15 +125,9 @@ impl Connection {
             rate.app_limited_until = 0;
         }
         let una = self.snd.una;
-        let holds_some = self.snd.sent.sacked() > 0;
-        let table = holds_some.then(|| self.snd.sent.table(pool));
-        let taken = rate.take_newest(|end| {
-            let ahead = end.wrapping_sub(low(una));
-            // Negative: at or below SND.UNA.
-            let is_held =
-                |table: &Table<'_>| table.is_sacked((una + u64::from(ahead)).saturating_sub(1));
-            ahead == 0 || ahead > u32::MAX / 2 || table.as_ref().is_some_and(is_held)
-        });
+        let pool = pool.filter(|_| self.snd.sent.sacked() > 0);
+        let table = pool.map(|pool| self.snd.sent.table(pool));
+        let taken = rate.take_newest(una, table.as_ref());
         let min_rtt_us = self.rtt.min_rtt().map_or(0, Duration::as_us);
         let sample = taken.map(|taken| rate.sample(taken, now, min_rtt_us));
         rate.delivered_us = low(now.as_us());

@@ -11,6 +11,15 @@ fn at(us: u64) -> Instant {
 
 const NO_JOIN: Duration = Duration::ZERO;
 
+impl Table<'_> {
+    /// Everything below `una` is acknowledged. `visit` sees what was in flight there, lowest first.
+    fn release(&mut self, now: Instant, una: u64, mut visit: impl FnMut(&Piece)) {
+        while let Some(piece) = self.release_next(now, una) {
+            visit(&piece);
+        }
+    }
+}
+
 fn pieces(sent: &mut Sent, now: Instant) -> Vec<(u64, u64, Marks)> {
     sent.table(&mut NoPool)
         .pieces(now)
