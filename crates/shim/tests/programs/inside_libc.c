@@ -35,7 +35,12 @@ static void ended(const char *what, pid_t child) {
 /* What somebody has said at the other end. */
 static void heard(int from) {
     char text[32] = {0};
-    ssize_t len = read(from, text, sizeof text - 1);
+    ssize_t len = 0, more;
+    /* A terminal may give a line in parts. */
+    do {
+        more = read(from, text + len, sizeof text - 1 - len);
+        len += more > 0 ? more : 0;
+    } while (more > 0 && !strchr(text, '\n'));
     say("%zd bytes: %s", len, text);
 }
 
