@@ -374,24 +374,6 @@ impl Connection {
         self.note_sent(now, stretch, segment, piece > segment, &flight, pool);
     }
 
-    /// New data leaves, in one segment, while nothing is in flight.
-    #[inline(always)]
-    pub(crate) fn on_lone_sent(
-        &mut self,
-        now: Instant,
-        stretch: Stretch,
-        segment: u64,
-        pool: &mut dyn FlightPool,
-    ) {
-        let flight = Flight {
-            in_flight: 0,
-            cwnd: self.congestion.cwnd(),
-            lost: self.recovery.lost,
-        };
-        self.rate.on_sent(now, stretch, &flight);
-        self.note_sent(now, stretch, segment, false, &flight, pool);
-    }
-
     /// What is kept of new data that leaves, but for samples of the delivery rate.
     #[inline(always)]
     fn note_sent(

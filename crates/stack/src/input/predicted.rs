@@ -7,7 +7,7 @@ use crate::host::Host;
 use crate::link::interface::InterfaceId;
 use crate::stack::Stack;
 use crate::tcp::segment::{Segment, parse_tcp};
-use crate::udp::Predicted;
+use crate::udp::UdpPacket;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tcp::Instant;
 use wire::ecn::Ecn;
@@ -87,16 +87,17 @@ impl Stack<'_> {
         let Some((tos, payload)) = parsed else {
             return false;
         };
-        let predicted = Predicted {
-            interface,
-            meta,
+        let packet = UdpPacket {
+            link: interface,
             ends,
             tos,
             ttl,
-            payload,
+            bytes: payload,
+            must_verify: meta.checksum == RxChecksum::Unknown,
+            segment_bytes: meta.segment_bytes,
         };
         self.udp
-            .handle_predicted(&mut self.ip, index, &predicted, host);
+            .handle_predicted(&mut self.ip, index, &packet, host);
         true
     }
 

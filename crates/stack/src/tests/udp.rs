@@ -33,7 +33,7 @@ fn with_options(node: &mut Node<'_>, id: UdpId, change: impl FnOnce(&mut UdpOpti
 }
 
 /// A datagram from the peer's hardware address.
-fn datagram(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), payload: &[u8]) -> Flying {
+pub(super) fn datagram(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), payload: &[u8]) -> Flying {
     let mut udp = vec![0; 8];
     let header = wire::udp::Header {
         source_port: from.1,

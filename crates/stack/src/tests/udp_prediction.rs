@@ -2,20 +2,18 @@
 //! send the same.
 
 use super::datagrams::*;
+use super::ip::arp::arp;
 use super::node::*;
 use super::pair::*;
 use super::peer::*;
 use super::peer6::{ME6, PEER6, own};
+use super::{udp, udp_v6};
 use crate::udp::{MtuDiscovery, Outgoing};
 use crate::*;
 use ::tcp::Instant;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use wire::arp::{Operation, Packet};
-use wire::checksum::Sum;
-use wire::ethernet::{EtherType, Header as EthernetHeader};
-use wire::ipv4::Protocol;
-use wire::ipv6::Header as Ipv6Header;
+use wire::arp::Operation;
 
 const PORT: u16 = 53;
 /// Peers' ports; all of them send to all sockets.
@@ -197,7 +195,8 @@ impl<'m> World<'m> {
             }
             2 => {
                 let operation = [Operation::REQUEST, Operation::REPLY][usize::from(how) % 2];
-                self.node.deliver(now, &arp(operation));
+                let (peer, own) = ((hardware(PEER), ip(PEER)), (hardware(ME), ip(ME)));
+                self.node.deliver(now, &arp(operation, peer, own));
             }
             3 => {
                 let device = hardware(if how.is_multiple_of(4) { 99 } else { ME });
@@ -231,69 +230,13 @@ impl<'m> World<'m> {
     }
 }
 
-/// What the peer says over IPv4 of where it is.
-fn arp(operation: Operation) -> Flying {
-    let mut bytes = vec![0; 60];
-    EthernetHeader {
-        destination: hardware(ME),
-        source: hardware(PEER),
-        ethertype: EtherType::ARP,
-    }
-    .emit(&mut bytes);
-    Packet {
-        operation,
-        sender_hardware: hardware(PEER),
-        sender_protocol: ip(PEER),
-        target_hardware: hardware(ME),
-        target_protocol: ip(ME),
-    }
-    .emit(&mut bytes[14..]);
-    Flying {
-        bytes,
-        partial: false,
-        interface: NIC.0,
-        segment_bytes: None,
-    }
-}
-
 /// Of either family, to [`PORT`].
 fn datagram((from, to): (IpAddr, IpAddr), from_port: u16, payload: &[u8]) -> Flying {
-    let mut udp = vec![0; 8];
-    let header = wire::udp::Header {
-        source_port: from_port,
-        destination_port: PORT,
-    };
-    header.emit(payload.len(), &mut udp);
-    udp.extend_from_slice(payload);
-    let sum = Sum::new()
-        .pseudo_header(from, to, Protocol::UDP, udp.len())
-        .add(&udp);
-    udp[6..8].copy_from_slice(&sum.finish().to_be_bytes());
-    let (IpAddr::V6(from), IpAddr::V6(to)) = (from, to) else {
-        return frame(&ipv4_header(ip(PEER), ip(ME), Protocol::UDP), &udp);
-    };
-    let mut bytes = vec![0; 54];
-    EthernetHeader {
-        destination: hardware(ME),
-        source: hardware(PEER),
-        ethertype: EtherType::IPV6,
-    }
-    .emit(&mut bytes);
-    Ipv6Header {
-        source: from,
-        destination: to,
-        next_header: Protocol::UDP,
-        hop_limit: 64,
-        traffic_class: 0,
-        flow_label: 0,
-    }
-    .emit(udp.len(), &mut bytes[14..]);
-    bytes.extend_from_slice(&udp);
-    Flying {
-        bytes,
-        partial: false,
-        interface: NIC.0,
-        segment_bytes: None,
+    match (from, to) {
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            udp_v6::datagram((from, from_port), (to, PORT), payload)
+        }
+        _ => udp::datagram((ip(PEER), from_port), (ip(ME), PORT), payload),
     }
 }
 
@@ -320,7 +263,7 @@ proptest! {
 }
 
 #[test]
-fn a_datagram_like_one_that_came_is_predicted_and_one_like_one_that_left_finds_its_way() {
+fn a_datagram_like_one_that_came_is_predicted_until_the_sockets_change() {
     for is_v6 in [false, true] {
         let mut memory = udp_memory();
         let mut world = World::new(&mut memory, is_v6, false);
@@ -342,5 +285,44 @@ fn a_datagram_like_one_that_came_is_predicted_and_one_like_one_that_left_finds_i
         world.node.deliver(world.now, &flying);
         let owners: Vec<u64> = taken(&world.node).iter().map(|one| one.0).collect();
         assert_eq!(owners, [1, 2, 2]);
+        world.node.stack.udp_close(world.sockets[1]).unwrap();
+        assert!(!is_predicted(&mut world), "its socket is closed");
+    }
+}
+
+#[test]
+fn the_way_of_a_datagram_is_remembered_until_something_changes_that_it_was_found_from() {
+    for is_v6 in [false, true] {
+        let mut memory = udp_memory();
+        let mut world = World::new(&mut memory, is_v6, false);
+        let (id, to) = (world.sockets[0], SocketAddr::new(world.ends().0, PEERS[0]));
+        let remembers = |world: &mut World<'_>, tos| {
+            let stack = &mut world.node.stack;
+            let outgoing = Outgoing {
+                tos,
+                ..Outgoing::default()
+            };
+            stack.udp.remembers(&stack.ip, id, &outgoing, to)
+        };
+        let sends = |world: &mut World<'_>| {
+            assert_eq!(
+                send_at(&mut world.node, (world.now, id), Some(to), b"that"),
+                Ok(4)
+            );
+        };
+        assert!(!remembers(&mut world, None));
+        sends(&mut world);
+        assert!(remembers(&mut world, None));
+        assert!(!remembers(&mut world, Some(4)), "another type of service");
+        for what in ["a socket is opened", "an option changes", "the MTU changes"] {
+            match what {
+                "a socket is opened" => world.opens(0),
+                "an option changes" => world.options_change(0, 9),
+                _ => world.node.stack.set_mtu(NIC, 1_400).unwrap(),
+            }
+            assert!(!remembers(&mut world, None), "{what}");
+            sends(&mut world);
+            assert!(remembers(&mut world, None));
+        }
     }
 }

@@ -80,7 +80,7 @@ fn packet(from: Ipv6Addr, to: Ipv6Addr, protocol: Protocol, payload: &[u8]) -> F
     }
 }
 
-fn datagram(from: (Ipv6Addr, u16), to: (Ipv6Addr, u16), payload: &[u8]) -> Flying {
+pub(super) fn datagram(from: (Ipv6Addr, u16), to: (Ipv6Addr, u16), payload: &[u8]) -> Flying {
     let mut udp = vec![0; 8];
     let header = wire::udp::Header {
         source_port: from.1,

@@ -23,7 +23,7 @@ use crate::ports::Ports;
 pub use datagram::{Datagram, DatagramError, DatagramErrorKind, Outgoing, SendError};
 pub use options::{FamilyOptions, MtuDiscovery, UdpOptions};
 use path_mtu::PathMtus;
-pub(crate) use receive::Predicted;
+pub(crate) use receive::UdpPacket;
 use recent::Recent;
 pub use record::{UdpId, UdpRecord};
 pub use socket::UdpBind;
@@ -72,6 +72,20 @@ impl<'m> Udp<'m> {
             rows,
             used,
         }
+    }
+
+    /// Whether the way of such a datagram is remembered.
+    #[cfg(test)]
+    pub(crate) fn remembers(
+        &mut self,
+        ip: &crate::ip::Ip,
+        id: UdpId,
+        outgoing: &Outgoing,
+        destination: core::net::SocketAddr,
+    ) -> bool {
+        let generation = self.generation(&ip.link.interfaces);
+        let like = recent::Like::new((ip, generation), id, outgoing, destination);
+        self.recent.find(&like).is_some()
     }
 
     #[cfg(test)]

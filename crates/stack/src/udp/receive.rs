@@ -5,7 +5,7 @@ use super::Udp;
 use super::table::Entry;
 use crate::address::{same_family, socket_address};
 use crate::containers::intrusive::at;
-use crate::egress::{Egress, RxChecksum, RxMeta};
+use crate::egress::Egress;
 use crate::host::Host;
 use crate::ip::Ip;
 use crate::ip::arrival::Arrival;
@@ -25,28 +25,22 @@ impl Udp<'_> {
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
-        let ends = (arrival.source, arrival.destination);
-        let Some((header, payload)) = open(ip, ends, arrival.payload, arrival.must_verify()) else {
-            return;
-        };
-        let (source, destination) = ends;
-        let is_ours = ip.link.interfaces.owns(destination);
-        let link = if is_ours {
-            arrival.own_link_of(&ip.link.interfaces)
-        } else {
-            arrival.link_of_many(&ip.link.interfaces)
-        };
-        let scope_id = ip.link.interfaces.find(link);
-        let scope_id = scope_id.map_or(0, |interface| interface.config.scope_id);
-        let datagram = Datagram {
-            interface: link,
-            scope_id,
-            source: socket_address(source, header.source_port, scope_id),
-            destination: SocketAddr::new(destination, header.destination_port),
+        let is_ours = ip.link.interfaces.owns(arrival.destination);
+        let packet = UdpPacket {
+            link: if is_ours {
+                arrival.own_link_of(&ip.link.interfaces)
+            } else {
+                arrival.link_of_many(&ip.link.interfaces)
+            },
+            ends: (arrival.source, arrival.destination),
             tos: arrival.dscp_ecn,
             ttl: arrival.ttl,
-            payload,
-            segment_bytes: merged(arrival.segment_bytes, payload),
+            bytes: arrival.payload,
+            must_verify: arrival.must_verify(),
+            segment_bytes: arrival.segment_bytes,
+        };
+        let Some(datagram) = packet.open(ip) else {
+            return;
         };
         if is_ours {
             if self.deliver_to_one(ip, arrival, &datagram, host) {
@@ -99,28 +93,12 @@ impl Udp<'_> {
         &mut self,
         ip: &mut Ip,
         index: u32,
-        predicted: &Predicted<'_>,
+        packet: &UdpPacket<'_>,
         host: &mut dyn Host,
     ) {
-        let (ends, meta) = (predicted.ends, predicted.meta);
-        let must_verify = meta.checksum == RxChecksum::Unknown;
-        let Some((header, payload)) = open(ip, ends, predicted.payload, must_verify) else {
-            return;
-        };
-        let interface = predicted.interface;
-        let scope_id = ip.link.interfaces.find(interface);
-        let scope_id = scope_id.map_or(0, |interface| interface.config.scope_id);
-        let datagram = Datagram {
-            interface,
-            scope_id,
-            source: socket_address(ends.0, header.source_port, scope_id),
-            destination: SocketAddr::new(ends.1, header.destination_port),
-            tos: predicted.tos,
-            ttl: predicted.ttl,
-            payload,
-            segment_bytes: merged(meta.segment_bytes, payload),
-        };
-        self.give(ip, index, &datagram, host);
+        if let Some(datagram) = packet.open(ip) {
+            self.give(ip, index, &datagram, host);
+        }
     }
 
     /// Every matching socket of the port gets a copy.
@@ -176,44 +154,50 @@ impl Udp<'_> {
     }
 }
 
-/// What is between the headers of IP and a datagram, and what they say.
-pub(crate) struct Predicted<'p> {
-    pub(crate) interface: InterfaceId,
-    pub(crate) meta: RxMeta,
-    /// The peer and this host.
+/// A datagram as IP brings it.
+pub(crate) struct UdpPacket<'p> {
+    /// The link of its addresses.
+    pub(crate) link: InterfaceId,
+    /// The peer and this host, or the group.
     pub(crate) ends: (IpAddr, IpAddr),
     pub(crate) tos: u8,
     pub(crate) ttl: u8,
-    pub(crate) payload: &'p [u8],
+    /// Header and payload.
+    pub(crate) bytes: &'p [u8],
+    pub(crate) must_verify: bool,
+    /// Of a run of datagrams that a device or a local sender has merged (`UDP_SEGMENT`), how long each is.
+    pub(crate) segment_bytes: Option<u16>,
 }
 
-/// Header and payload of a datagram; `None`: it is damaged, which was counted.
-#[inline]
-fn open<'p>(
-    ip: &mut Ip,
-    (source, destination): (IpAddr, IpAddr),
-    bytes: &'p [u8],
-    must_verify: bool,
-) -> Option<(wire::udp::Header, &'p [u8])> {
-    let Ok((header, payload)) = wire::udp::Header::parse(bytes) else {
-        ip.link.counters.udp_in_errors += 1;
-        return None;
-    };
-    let bytes = &bytes[..wire::udp::Header::LEN + payload.len()];
-    // RFC 1122 §4.1.3.4: a datagram with a wrong checksum is dropped silently.
-    if must_verify && !wire::checksum::verify_udp(source, destination, bytes) {
-        ip.link.counters.udp_in_csum_errors += 1;
-        ip.link.counters.udp_in_errors += 1;
-        return None;
+impl<'p> UdpPacket<'p> {
+    /// What it says; `None`: it is damaged, which was counted.
+    fn open(&self, ip: &mut Ip) -> Option<Datagram<'p>> {
+        let (source, destination) = self.ends;
+        let Ok((header, payload)) = wire::udp::Header::parse(self.bytes) else {
+            ip.link.counters.udp_in_errors += 1;
+            return None;
+        };
+        let bytes = &self.bytes[..wire::udp::Header::LEN + payload.len()];
+        // RFC 1122 §4.1.3.4: a datagram with a wrong checksum is dropped silently.
+        if self.must_verify && !wire::checksum::verify_udp(source, destination, bytes) {
+            ip.link.counters.udp_in_csum_errors += 1;
+            ip.link.counters.udp_in_errors += 1;
+            return None;
+        }
+        let scope_id = ip.link.interfaces.find(self.link);
+        let scope_id = scope_id.map_or(0, |interface| interface.config.scope_id);
+        let is_run = |bytes: &u16| *bytes > 0 && usize::from(*bytes) < payload.len();
+        Some(Datagram {
+            interface: self.link,
+            scope_id,
+            source: socket_address(source, header.source_port, scope_id),
+            destination: SocketAddr::new(destination, header.destination_port),
+            tos: self.tos,
+            ttl: self.ttl,
+            payload,
+            segment_bytes: self.segment_bytes.filter(is_run).unwrap_or(0),
+        })
     }
-    Some((header, payload))
-}
-
-/// Of a run of datagrams that a device or a local sender has merged (`UDP_SEGMENT`), how long each is; 0: it is one.
-fn merged(segment_bytes: Option<u16>, payload: &[u8]) -> u16 {
-    segment_bytes
-        .filter(|bytes| *bytes > 0 && usize::from(*bytes) < payload.len())
-        .unwrap_or(0)
 }
 
 /// Whether a socket wants a datagram for many; as in Linux one that is connected has the address of its

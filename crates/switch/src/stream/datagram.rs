@@ -145,10 +145,9 @@ impl Stream {
             None => Ok(None),
         };
         if let [only] = self.udp() {
-            let place = || attached::place_of(only.session());
             return Ok(take(only)?.map(|letter| Arrived {
                 letter,
-                place: place(),
+                place: attached::place_of(only.session()),
             }));
         }
         let first = first.and_then(|place| Some((self.part_at(place)?.as_ref(), place)));

@@ -4,7 +4,7 @@
 
 use crate::{
     connection::Connection,
-    recovery::phase::Phase,
+    recovery::{phase::Phase, rate::Flight},
     send::{
         flight_pool::FlightPool,
         segment::{Stretch, Transmit, TransmitLimits},
@@ -95,6 +95,24 @@ impl Connection {
             && snd.sent.is_empty()
             && !self.is_held_back();
         may_leave.then_some(Stretch { start, end })
+    }
+
+    /// New data leaves, in one segment, while nothing is in flight.
+    #[inline(always)]
+    fn on_lone_sent(
+        &mut self,
+        now: Instant,
+        stretch: Stretch,
+        segment: u64,
+        pool: &mut dyn FlightPool,
+    ) {
+        let flight = Flight {
+            in_flight: 0,
+            cwnd: self.congestion.cwnd(),
+            lost: self.recovery.lost,
+        };
+        self.rate.on_sent(now, stretch, &flight);
+        self.note_sent(now, stretch, segment, false, &flight, pool);
     }
 
     /// [`Self::poll_plain`] of anything else.

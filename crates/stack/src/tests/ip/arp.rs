@@ -11,7 +11,11 @@ use wire::ethernet::{Address, EtherType, Header};
 const EARLIER: Instant = Instant::from_us(990_000_000);
 const NOW: Instant = Instant::from_us(1_000_000_000);
 
-fn arp(operation: Operation, sender: (Address, Ipv4Addr), target: (Address, Ipv4Addr)) -> Flying {
+pub fn arp(
+    operation: Operation,
+    sender: (Address, Ipv4Addr),
+    target: (Address, Ipv4Addr),
+) -> Flying {
     let mut bytes = vec![0; 60];
     let destination = if target.0 == Address([0; 6]) {
         Address::BROADCAST

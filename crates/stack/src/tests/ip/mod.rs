@@ -1,6 +1,6 @@
 //! The internet layer and the links below it.
 
-mod arp;
+pub mod arp;
 mod fragments;
 mod icmp;
 mod ipv6;
