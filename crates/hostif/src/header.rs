@@ -117,7 +117,8 @@ pub(crate) struct RawHeader {
     padding_3: u32,
     /// Calls that gave bytes.
     writes: AtomicU64,
-    padding_4: u64,
+    /// Stream offset of the byte at the beginning of the send window.
+    send_base: AtomicU64,
     // Line 4: engine, for those who ask.
     sent: AtomicU64,
     send_limit: AtomicU32,

@@ -1,4 +1,5 @@
-//! A stream's bytes in shared memory: byte `k` of the stream lies at `offset + (k mod size)`.
+//! A stream's bytes in shared memory: byte `k` of the stream lies at `offset + ((k - base) mod size)`, where the stream offset `base`
+//! lies at the beginning of the window; 0, unless it has begun anew.
 //!
 //! A window holds the last `size` bytes of a stream, in order or not; which of them are valid is known
 //! from the positions in headers and descriptors, not here. Bytes are copied or handed out as raw spans
@@ -52,12 +53,20 @@ impl Span<'_> {
 #[derive(Clone, Copy)]
 pub struct Window<'a> {
     bytes: SharedBytes<'a>,
+    base: u64,
 }
 
 impl<'a> Window<'a> {
     /// The caller has checked that the length is a power of two.
     pub(crate) fn new(bytes: SharedBytes<'a>) -> Window<'a> {
-        Window { bytes }
+        Window { bytes, base: 0 }
+    }
+
+    /// The same memory, for a stream whose offset `base` lies at its beginning.
+    #[must_use]
+    #[inline(always)]
+    pub fn beginning_at(self, base: u64) -> Self {
+        Self { base, ..self }
     }
 
     /// Bytes that the window holds.
@@ -70,7 +79,7 @@ impl<'a> Window<'a> {
     #[inline]
     fn split(&self, offset: u64, len: usize) -> (usize, usize, usize) {
         let size = self.bytes.len();
-        let at = usize::try_from(offset & (size as u64 - 1))
+        let at = usize::try_from(offset.wrapping_sub(self.base) & (size as u64 - 1))
             .expect("invariant: a masked offset is below the size");
         let len = len.min(size);
         let first = len.min(size - at);
@@ -147,11 +156,13 @@ mod tests {
     proptest! {
         #[test]
         fn a_window_behaves_as_a_modular_array(
-            start: u64, writes in proptest::collection::vec((0u64..9000, 0usize..5000), 1..8)
+            start: u64,
+            base: u64,
+            writes in proptest::collection::vec((0u64..9000, 0usize..5000), 1..8),
         ) {
             let region = small_region();
             let (span, _) = region.window_pair(1).unwrap();
-            let window = region.window(span).unwrap();
+            let window = region.window(span).unwrap().beginning_at(base);
             let mut oracle = vec![0u8; 4096];
             for (number, (delta, len)) in writes.into_iter().enumerate() {
                 let offset = start.wrapping_add(delta);
@@ -159,14 +170,15 @@ mod tests {
                 let copied = window.copy_in(offset, &data);
                 prop_assert_eq!(copied, len.min(4096));
                 for (i, byte) in data.iter().take(copied).enumerate() {
-                    let at = usize::try_from(offset.wrapping_add(i as u64) % 4096).unwrap();
+                    let at = offset.wrapping_add(i as u64).wrapping_sub(base) % 4096;
+                    let at = usize::try_from(at).unwrap();
                     oracle[at] = *byte;
                 }
                 let spans = window.spans(offset, len);
                 prop_assert_eq!(spans[0].len() + spans[1].len(), copied);
             }
             let mut all = vec![0u8; 4096];
-            window.copy_out(0, &mut all);
+            window.copy_out(base, &mut all);
             prop_assert_eq!(all, oracle);
         }
     }

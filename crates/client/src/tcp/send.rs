@@ -202,14 +202,15 @@ impl TcpSocket {
     fn free_space(&self) -> Result<FreeSpace<'_>, Errno> {
         let attachment = self.attachment()?;
         let send = self.sendable()?;
-        let locked = self.lock_send_window(attachment, send)?;
-        let header = &locked.header;
+        let mut locked = self.lock_send_window(attachment, send)?;
+        let header = locked.header;
         if header.shut() & SHUT_WRITE != 0 {
             return Err(Errno::PIPE);
         }
         let written = header.written();
+        let used = |header: &SocketHeader<'_>| written.saturating_sub(header.acknowledged());
         let free = |header: &SocketHeader<'_>| {
-            let used = written.saturating_sub(header.acknowledged());
+            let used = used(header);
             let size = header.send_limit(send.size);
             let room = usize::try_from(u64::from(size).saturating_sub(used)).unwrap_or(0);
             match self.unsent(header) {
@@ -217,10 +218,10 @@ impl TcpSocket {
                 None => room,
             }
         };
-        let mut room = free(header);
+        let mut room = free(&header);
         if room == 0 {
             header.program_want_tx();
-            room = free(header);
+            room = free(&header);
         }
         if room == 0 {
             drop(locked);
@@ -231,6 +232,7 @@ impl TcpSocket {
         if syn_capacity > 0 {
             room = room.min(syn_capacity);
         }
+        locked.window = header.program_place_sent(locked.window, written, used(&header));
         Ok(FreeSpace {
             socket: self,
             locked,

@@ -14,7 +14,7 @@ use crate::state::rows::ExtentRow;
 use core::net::IpAddr;
 use hostif::stages::{Mark, mark};
 use hostif::window::WindowSpan;
-use hostif::{Region, Window, WindowPlace};
+use hostif::{HeaderPlace, Region, Window, WindowPlace};
 use nic::{Aligner, Driver, SharedSlice, TxFrame};
 use stack::{Busy, Egress, EgressCaps, Frame, InterfaceId, Payload};
 use std::cell::OnceCell;
@@ -33,6 +33,8 @@ pub struct SendWindow {
     pub region: Region,
     /// The window in it.
     pub span: WindowSpan,
+    /// The socket's header, which says where the stream lies in the window.
+    pub header: HeaderPlace,
 }
 
 /// What a socket sends from.
@@ -47,10 +49,11 @@ impl Source {
     /// The window; `None`: it cannot be mapped.
     #[inline(always)]
     fn window(&self) -> Option<Window<'_>> {
-        match self.place.get() {
-            Some(place) => Some(place.window()),
-            None => self.find_window(),
-        }
+        let window = match self.place.get() {
+            Some(place) => place.window(),
+            None => self.find_window()?,
+        };
+        Some(self.window.header.header().place_sent(window))
     }
 
     #[inline(never)]

@@ -418,8 +418,9 @@ impl Program {
         if len == 0 || self.written.pending() == Ok(self.written.capacity()) {
             return 0;
         }
-        window.copy_in(header.written(), &bytes[..len]);
         let start = header.written();
+        let window = header.program_place_sent(window, start, used);
+        window.copy_in(start, &bytes[..len]);
         let end = start + len as u64;
         let note = Written {
             socket: socket.id,

@@ -8,8 +8,8 @@ use super::Sockets;
 use super::rows::at;
 use stack::ReceiveUse;
 
-/// An empty window begins anew after this many bytes: the words that say so are shared.
-const WORTHWHILE_BYTES: u32 = 64 * 1024;
+/// An empty window begins anew after this many bytes, a page: the words that say so are shared.
+const WORTHWHILE_BYTES: u32 = 4096;
 
 impl Sockets {
     /// While memory is short, no offer and no free space grows above `bytes`; `u32::MAX`: it is not short.

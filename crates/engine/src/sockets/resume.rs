@@ -118,8 +118,13 @@ impl Sockets {
                 }
                 None => {
                     companion.receive = Some(receive);
-                    let window = SendWindow { region, span: send };
-                    self.new_windows.push((row, Some(window)));
+                    let header = region.header_place(record.header);
+                    let window = header.map(|header| SendWindow {
+                        region,
+                        span: send,
+                        header,
+                    });
+                    self.new_windows.push((row, window));
                 }
             }
         }

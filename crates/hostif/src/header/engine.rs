@@ -59,7 +59,12 @@ impl SocketHeader<'_> {
         raw.receive_place.store(0, Ordering::Relaxed);
         self.reset_byte_channels();
         self.reset_calls();
-        for word in [&raw.families_ports, &raw.consumed, &raw.written] {
+        for word in [
+            &raw.families_ports,
+            &raw.consumed,
+            &raw.written,
+            &raw.send_base,
+        ] {
             word.store(0, Ordering::Relaxed);
         }
         for word in raw.local.iter().chain(&raw.remote) {

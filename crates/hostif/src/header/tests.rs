@@ -69,6 +69,28 @@ fn a_receive_window_has_a_beginning_and_an_offer() {
 }
 
 #[test]
+fn a_send_window_begins_anew_when_nothing_waits_to_be_acknowledged() {
+    let region = Region::create(Layout::default(), 1, 1).unwrap();
+    let header = region.socket_header(5).unwrap();
+    let (span, _) = region.window_pair(0).unwrap();
+    let window = region.window(span).unwrap();
+    header.engine_reset(ID);
+    let at_start = |offset: u64, of: u8| {
+        header.place_sent(window).copy_in(offset, &[of]);
+        let mut byte = [0];
+        window.copy_out(0, &mut byte);
+        byte == [of]
+    };
+    assert!(at_start(0, 1));
+    header.program_place_sent(window, 700, 5).copy_in(700, &[2]);
+    assert!(!at_start(700, 3), "what is there stays where it lies");
+    header.program_place_sent(window, 700, 0).copy_in(700, &[4]);
+    assert!(at_start(700, 5));
+    header.engine_reset(ID);
+    assert!(at_start(0, 6), "another connection begins at its start");
+}
+
+#[test]
 fn wanting_space_is_taken_once() {
     let region = Region::create(Layout::default(), 1, 1).unwrap();
     let header = region.socket_header(0).unwrap();

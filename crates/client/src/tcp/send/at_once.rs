@@ -40,6 +40,7 @@ impl TcpSocket {
         if !has_capacity || header.shut() & SHUT_WRITE != 0 {
             return None;
         }
+        let window = header.program_place_sent(window, written, used);
         let mut end = written;
         for slice in slices {
             end += window.copy_in(end, slice) as u64;

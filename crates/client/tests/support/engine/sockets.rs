@@ -70,6 +70,12 @@ impl Socket {
         self.region.socket_header(self.header).unwrap()
     }
 
+    /// Placed as the program has begun it.
+    fn send_window(&self) -> hostif::Window<'_> {
+        let window = self.region.window(self.send).unwrap();
+        self.header().place_sent(window)
+    }
+
     fn set_flags(&mut self, flags: Flags) {
         self.flags |= flags;
         self.header().engine_set_flags(self.flags);
@@ -164,8 +170,7 @@ impl Core {
             let mut bytes = vec![0; usize::try_from(note.end - note.start).unwrap()];
             let read = rustix::io::pread(file, &mut bytes[..], source.offset);
             assert_eq!(read, Ok(bytes.len()));
-            let window = socket.region.window(socket.send).unwrap();
-            window.copy_in(note.start, &bytes);
+            socket.send_window().copy_in(note.start, &bytes);
         }
         self.on_written(note.socket, note.end);
         if note.mode == WriteMode::Urgent {
@@ -433,10 +438,7 @@ impl Core {
         let len = usize::try_from((from.written - from.acknowledged).min(room)).unwrap();
         if len > 0 {
             let mut bytes = vec![0; len];
-            from.region
-                .window(from.send)
-                .unwrap()
-                .copy_out(from.acknowledged, &mut bytes);
+            from.send_window().copy_out(from.acknowledged, &mut bytes);
             to.region
                 .window(to.receive)
                 .unwrap()

@@ -103,6 +103,7 @@ impl Scene {
         let window = SendWindow {
             region: region.clone(),
             span,
+            header: region.header_place(0).unwrap(),
         };
         link.set_window(1, Some(window));
         Self { link, sent, region }
