@@ -1,11 +1,13 @@
 //! The end of connections whose engine was killed with the program around it: their peers are told, by RST.
 //!
 //! The tables of an engine are plain data in a memory file, so whoever has that file knows each connection's ends and numbers.
-//! A stack is built over them that does nothing but give them up. See docs/decisions/0065-peers-of-a-killed-program.md.
+//! A stack is built over them that does nothing but give them up, and hears nothing but neighbours: the next engine may have begun
+//! at the address, and its connections are not this one's to refuse. See docs/decisions/0065-peers-of-a-killed-program.md.
 
+use std::io;
 use std::sync::Arc;
 
-use nic::Driver;
+use nic::{Driver, RxFrame, forward_driver};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd as _, OwnedFd};
 use stack::tables::ConnectionId;
@@ -47,7 +49,7 @@ pub fn reset_left(
         config,
         Shard::of_left(section),
         Users::direct(),
-        driver,
+        Box::new(NeighboursOnly(driver)),
         secret,
         STARTED,
     )?;
@@ -70,6 +72,39 @@ pub fn reset_left(
         }
     }
     Ok(all.len())
+}
+
+/// A driver that receives what neighbours say of themselves, and drops the rest.
+struct NeighboursOnly(Box<dyn Driver>);
+
+impl Driver for NeighboursOnly {
+    forward_driver!(this => this.0;
+        caps, may_have_frames, tx_burst, flush_tx, wait_fd, prepare_wait, stop_watch, wait_deadline_us, listen_to, poll_local_peer,
+        has_peer_news, counters, mode, complaints);
+
+    fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
+        self.0.rx_burst(budget, &mut |frame| {
+            if is_of_neighbour(frame.bytes) {
+                sink(frame);
+            }
+        })
+    }
+}
+
+/// Whether a frame is of ARP, or of neighbour discovery (RFC 4861 §4).
+fn is_of_neighbour(frame: &[u8]) -> bool {
+    const ICMPV6: u8 = 58;
+    const NEIGHBOUR_DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
+    match frame.get(12..14) {
+        Some([0x08, 0x06]) => true,
+        Some([0x86, 0xdd]) => {
+            frame.get(20) == Some(&ICMPV6)
+                && frame
+                    .get(54)
+                    .is_some_and(|kind| NEIGHBOUR_DISCOVERY.contains(kind))
+        }
+        _ => false,
+    }
 }
 
 /// Until the device has something, a millisecond at most.
@@ -101,6 +136,45 @@ impl EngineCore {
         for connection in connections {
             // One that is over already needs no end.
             let _ = layer.stack.abort(now, *connection, &mut layer.sockets);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nic::TxFrame;
+    use nic::wire::{Config as WireConfig, WireEnd};
+
+    use super::*;
+
+    /// A frame of that type, of zeros but for these bytes.
+    fn frame(ether_type: [u8; 2], bytes: &[(usize, u8)]) -> Vec<u8> {
+        let mut frame = vec![0; 80];
+        frame[12..14].copy_from_slice(&ether_type);
+        for (at, byte) in bytes {
+            frame[*at] = *byte;
+        }
+        frame
+    }
+
+    #[test]
+    fn the_stack_of_what_was_left_hears_neighbours_and_no_connection_of_the_next_engine() {
+        let (arp, ipv4, ipv6) = ([0x08, 0x06], [0x08, 0x00], [0x86, 0xdd]);
+        let rows = [
+            (frame(arp, &[]), true),
+            (frame(ipv6, &[(20, 58), (54, 136)]), true),
+            (frame(ipv6, &[(20, 58), (54, 128)]), false),
+            (frame(ipv6, &[(20, 6), (54, 136)]), false),
+            (frame(ipv4, &[(14, 0x45), (23, 6), (47, 2)]), false),
+            (vec![0x08; 13], false),
+        ];
+        let (mut peer, own) = WireEnd::pair(&WireConfig::default()).unwrap();
+        let mut driver = NeighboursOnly(Box::new(own));
+        for (frame, is_heard) in rows {
+            assert_eq!(peer.tx_burst(&[TxFrame::plain(&frame)]).unwrap(), 1);
+            let mut heard = 0;
+            driver.rx_burst(8, &mut |_| heard += 1).unwrap();
+            assert_eq!(heard, usize::from(is_heard), "{frame:x?}");
         }
     }
 }

@@ -9,18 +9,17 @@
 //! Meanwhile it does what takes 10 ms and longer, for which no connection of the program waits here: makes the ring of the second packet
 //! socket, and has what arrives for the program's addresses kept from the kernel.
 
-use std::process::ExitCode;
+use std::{net::IpAddr, process::ExitCode};
 
-use anyhow::{Context, bail};
-use hostif::Steering;
-use nic::af_packet;
+use anyhow::Context;
+use nic::af_packet::{self, AfPacket};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::{AsFd as _, OwnedFd},
     io::Errno,
 };
 
-use super::{arguments::Arguments, config, confined, drivers};
+use super::{arguments::Arguments, config, confined};
 use crate::sys;
 
 /// The memory file, the program, the pipe, the packet sockets.
@@ -49,21 +48,33 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if !was_killed(&program, &pipe, first)? {
         return Ok(ExitCode::SUCCESS);
     }
+    let driver = AfPacket::open(&af_packet::Config {
+        // What neighbours say of themselves.
+        frame_bytes: Some(2048),
+        frame_count: Some(128),
+        addresses: Some(own_addresses(arguments)),
+        ..af_packet::Config::new(&arguments.nic)
+    });
+    let driver = driver.with_context(|| format!("--nic {}", arguments.nic))?;
+    engine::reset_left(
+        config(arguments)?,
+        state,
+        engine::Section::ONLY,
+        Box::new(driver),
+    )
+    .context("--guard")?;
     drop(kept_from_kernel);
-    let steering = Steering { cores: 1, key: 0 };
-    let opened = drivers::open(arguments, steering, None)?;
-    let Some(driver) = opened.queues.into_iter().next() else {
-        bail!("--nic {}: it has no queue", arguments.nic);
-    };
-    engine::reset_left(config(arguments)?, state, engine::Section::ONLY, driver)
-        .context("--guard")?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn keep_from_kernel(arguments: &Arguments) -> Option<bpf::Link> {
     let interface = sys::interface_index(&arguments.nic);
-    let own: Vec<_> = arguments.address.iter().map(|own| own.address).collect();
+    let own = own_addresses(arguments);
     af_packet::keep_from_kernel(interface, &own, std::convert::identity)
+}
+
+fn own_addresses(arguments: &Arguments) -> Vec<IpAddr> {
+    arguments.address.iter().map(|own| own.address).collect()
 }
 
 /// Waits for the end of the program. False: it has ended in order, somebody goes on with its engine, or it is another program
