@@ -330,7 +330,8 @@ impl Connection {
             rcv.quick_acks = rcv.quick_acks.max(QUICK_ACKS_AFTER_LOSS);
             rcv.after_hole = AFTER_HOLE - 1;
         }
-        let quick = rcv.quick_acks > 0;
+        // Not where the program's answer is about to carry the ACK (Linux `tcp_in_quickack_mode`).
+        let quick = rcv.quick_acks > 0 && (!rcv.answers || rcv.after_hole > 0);
         rcv.quick_acks -= u8::from(quick);
         // RFC 5681 §4.2: at once when a hole is filled and for every second full segment, else delayed.
         if had_hole || quick || rcv.unacknowledged >= 2 * u32::from(rcv.segment_payload) {

@@ -451,3 +451,24 @@ fn the_ack_of_a_message_that_is_answered_travels_with_the_answer() {
     script.consumes_all();
     script.leaves(&[". 31:31 ack 51"]);
 }
+
+#[test]
+fn a_program_that_has_answered_once_is_sent_no_quick_acks_alone() {
+    let mut script = Script::established(&nodelay());
+    script.conn.rcv.quick_acks = 16;
+    script.arrives(seg("P.", 1, 1, &[7; 10]));
+    script.leaves(&[". 1:1 ack 11"]);
+    script.writes(10);
+    script.leaves(&["P. 1:11 ack 11"]);
+    script.arrives(seg("P.", 11, 11, &[7; 10]));
+    script.leaves(&[]);
+    script.writes(10);
+    script.leaves(&["P. 11:21 ack 21"]);
+    // Beside a hole each is sent one all the same, and again once an answer was late.
+    script.arrives(seg("P.", 31, 21, &[7; 10]));
+    script.leaves(&[". 21:21 ack 21"]);
+    script.arrives(seg("P.", 21, 21, &[7; 10]));
+    script.leaves(&[". 21:21 ack 41"]);
+    script.arrives(seg("P.", 41, 21, &[7; 10]));
+    script.leaves(&[". 21:21 ack 51"]);
+}
