@@ -94,12 +94,17 @@ impl Inline {
             self.parked.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let longest_us = self.run_surely(|core| core.prepare_sleep(core.now()))?;
-            if let Some(nap) = self.busy_nap(self.now_us(), TICK_US / 2) {
+            let is_alone = self.watching.load(Ordering::SeqCst) == 0;
+            // What is left to do is nobody's where the threads that have just polled sleep by now.
+            let is_others = is_alone || longest_us > 0;
+            if let Some(nap) = self
+                .busy_nap(self.now_us(), TICK_US / 2)
+                .filter(|_| is_others)
+            {
                 self.parked.store(false, Ordering::Relaxed);
                 return Some(nap);
             }
             if !worked && longest_us > 0 {
-                let is_alone = self.watching.load(Ordering::SeqCst) == 0;
                 return Some(Nap::Park(longest_us, is_alone));
             }
             self.parked.store(false, Ordering::Relaxed);

@@ -6,6 +6,7 @@ use crate::harness::{ADDRESSES, small_limits};
 use engine_config::{Address, Config};
 use hostif::control::{Reply, Request, receive, send};
 use hostif::{MAX_VERSION, MIN_VERSION};
+use nic::TxFrame;
 use nic::wire::{self, WireEnd};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -134,6 +135,32 @@ fn a_helper_beside_a_thread_that_watches_leaves_the_device_to_it() {
         engine.prepare_nap(true),
         Some(Nap::Park(1.., true))
     ));
+}
+
+#[test]
+fn the_helper_does_not_sleep_on_what_a_poll_has_left_while_the_threads_sleep() {
+    let (engine, _) = engine("left");
+    let leave = || {
+        let push = |core: &mut CoreLoop| {
+            let frame = TxFrame::plain(&[0; 60]);
+            Ok(core.core.layer.link.loopback.push(&frame).is_ok())
+        };
+        assert_eq!(engine.run_surely(push), Some(true));
+    };
+    let has_left = || engine.run_surely(|core| Ok(core.core.layer.has_backlog()));
+    let mut recent = 0;
+    for polled_us in [0, u64::MAX] {
+        engine.poll(None);
+        assert!(matches!(engine.watch(), Watched::Device(..)));
+        leave();
+        // A thread has polled long ago, or just now.
+        engine.polled_us.store(polled_us, Ordering::SeqCst);
+        let nap = engine.prepare_nap(false);
+        recent += u32::from(matches!(nap, Some(Nap::Tick(_))));
+        assert_eq!(has_left(), Some(false));
+        engine.unwatch();
+    }
+    assert_eq!(recent, 1);
 }
 
 #[test]

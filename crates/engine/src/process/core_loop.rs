@@ -148,6 +148,11 @@ impl CoreLoop {
         self.core.layer.has_backlog() && self.core.layer.link.driver.wait_deadline_us().is_none()
     }
 
+    /// Whether the polls so far have left something to do to another, which has to come before anybody sleeps.
+    fn owes_poll(&self) -> bool {
+        self.has_more() || self.core.owes_whole_poll()
+    }
+
     /// Polls the core once. Whether there was something to do.
     ///
     /// # Errors
@@ -226,8 +231,7 @@ impl CoreLoop {
     /// # Errors
     /// [`StartError::Device`].
     pub(crate) fn prepare_watch(&mut self, now: Instant) -> Result<Option<u64>, StartError> {
-        let has_more = self.has_more() || self.core.owes_whole_poll();
-        let has_work = has_more || self.core.programs.awake().any(Session::has_work);
+        let has_work = self.owes_poll() || self.core.programs.awake().any(Session::has_work);
         if has_work || !self.watch_device()? {
             return Ok(None);
         }
@@ -305,7 +309,7 @@ impl CoreLoop {
 
     /// Announces sleep everywhere; returns how long it may last, 0 when there is work after all.
     pub(crate) fn prepare_sleep(&mut self, now: Instant) -> Result<u64, StartError> {
-        let mut has_work = false;
+        let mut has_work = self.owes_poll();
         for session in self.core.programs.awake() {
             if let Some(rings) = &session.rings {
                 rings.engine_word.announce();
