@@ -118,7 +118,12 @@ impl Testbed {
 
     /// Starts the server of trials on a stack.
     pub fn serve(&self, stack: Stack, work: Work) -> anyhow::Result<Server> {
-        self.serve_program(stack, PORT, "the server", own_server(work))
+        self.serve_at(stack, PORT, work)
+    }
+
+    /// The same at another port: beside one that runs.
+    pub fn serve_at(&self, stack: Stack, port: u16, work: Work) -> anyhow::Result<Server> {
+        self.serve_program(stack, port, "the server", own_server(work))
     }
 
     /// Starts a server of datagrams on a stack.

@@ -10,7 +10,7 @@ mod fit;
 pub mod loopback;
 mod stacks;
 pub mod trials;
-mod works;
+pub mod works;
 
 use std::{fs, path::PathBuf, process::ExitCode, thread};
 
@@ -33,8 +33,8 @@ use statistics::Summary;
   shunt sim calibrate --only-calls       the kernel's calls over loopback, a few seconds
 
 It takes some minutes and wants an otherwise idle machine. Measured are the kernel's costs and
-those of Shunt's engine inside and beside a program: a request, a wake-up, a byte and a packet
-apart, by servers with few and many connections. DPDK's virtual devices sit on packet sockets,
+those of Shunt's engine inside and beside a program: a request, a wake-up, a byte and several
+packets apart, by servers with few and many connections. DPDK's virtual devices sit on packet sockets,
 and no card was tried: DPDK and NICs keep the shipped values under their labels, literature and
 assumed; the file says so.")]
 pub struct Arguments {
@@ -54,7 +54,9 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if !arguments.only_calls {
         match Testbed::create(Interrupt::catch()?) {
             Ok(testbed) => {
-                preset = of_the_stacks(preset, &testbed, arguments.batches, &Say::from_now())?
+                let say = Say::from_now();
+                let batches = arguments.batches;
+                preset = of_the_stacks(preset, &testbed, batches, &say, &mut |_| Ok(()))?
             }
             // The calls alone are worth having; their labels say what is missing.
             Err(error) => {
@@ -97,15 +99,18 @@ pub fn of_the_calls(batches: u8) -> anyhow::Result<Preset> {
     Ok(preset)
 }
 
-/// That preset with what a server and its clients cost on each stack.
+/// That preset with what a server and its clients cost on each stack. `beside` is called before and after each.
 pub fn of_the_stacks(
     mut preset: Preset,
     testbed: &Testbed,
     batches: u8,
     say: &Say,
+    beside: &mut dyn FnMut(Stack) -> anyhow::Result<()>,
 ) -> anyhow::Result<Preset> {
     for stack in Stack::ALL {
+        beside(stack)?;
         let found = stacks::measure(testbed, stack, batches, say);
+        beside(stack)?;
         let fitted = found.and_then(|found| Ok((stacks::fitted(stack, &found)?, found)));
         if fitted.is_err() {
             testbed.check_interrupt()?;

@@ -5,6 +5,7 @@
 //! under other clients. No row that is judged was calibrated with. What is compared is what clients see who wait for
 //! each answer. What the model does not know is measured all the same, and its row says so in place of a prediction.
 
+mod control;
 mod judge;
 mod redis;
 mod report;
@@ -21,6 +22,7 @@ use serde::Serialize;
 use sim::plan::{Client, ClosedLoop, Preset, Workload, between, closed_loop};
 
 use crate::calibrate::{is_calibrated, of_the_calls, of_the_stacks, trials::workload_of};
+use control::Control;
 use judge::{Verdict, width};
 use statistics::Summary;
 
@@ -136,15 +138,23 @@ pub fn execute(json: bool) -> anyhow::Result<ExitCode> {
     say.say("calibrating: the kernel's calls");
     let preset = of_the_calls(BATCHES)?;
     let testbed = Testbed::create(interrupt.clone())?;
-    let preset = of_the_stacks(preset, &testbed, BATCHES, &say)?;
+    let mut control = Control::start(&testbed)?;
+    let mut beside = |stack| control.note(&testbed, stack);
+    let preset = of_the_stacks(preset, &testbed, BATCHES, &say, &mut beside)?;
+    let bench = Bench {
+        testbed: &testbed,
+        control: &control,
+        preset: &preset,
+        say: &say,
+    };
     let mut rows = Vec::new();
     let (stacks, uncalibrated): (Vec<Stack>, Vec<Stack>) = Stack::ALL
         .into_iter()
         .partition(|&stack| is_calibrated(&preset, stack));
     for &stack in &stacks {
-        own_server(&testbed, stack, &preset, &say, &mut rows)?;
+        own_server(&bench, stack, &mut rows)?;
     }
-    let missing = redis::measure(&testbed, &stacks, &preset, &interrupt, &say, &mut rows)?;
+    let missing = redis::measure(&bench, &stacks, &interrupt, &mut rows)?;
     let said =
         |stack: Stack| format!("{stack}, whose calibration failed as was said on standard error");
     let missing: Vec<String> = uncalibrated.into_iter().map(said).chain(missing).collect();
@@ -158,13 +168,21 @@ pub fn execute(json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(is_failure)))
 }
 
-fn own_server(
-    testbed: &Testbed,
-    stack: Stack,
-    preset: &Preset,
-    say: &Say,
-    rows: &mut Vec<Row>,
-) -> anyhow::Result<()> {
+/// What rows are measured and predicted with.
+struct Bench<'a> {
+    testbed: &'a Testbed,
+    control: &'a Control,
+    preset: &'a Preset,
+    say: &'a Say,
+}
+
+fn own_server(bench: &Bench<'_>, stack: Stack, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    let &Bench {
+        testbed,
+        preset,
+        say,
+        ..
+    } = bench;
     for (name, work, counts) in [
         ("own server", WORK, &CLIENTS[..]),
         ("own server, 8 KiB", LARGE, &[FEW]),
@@ -185,11 +203,12 @@ fn own_server(
                 )?),
             });
         }
-        let found = measured(testbed, &server, &predictions, |index| {
+        let of = (stack, &server);
+        let found = measured(bench, of, predictions, |index| {
             let seen = testbed.ask(&server, work, counts[index], RUN)?;
             Ok((seen.rate_per_s, seen.mean_us))
         })?;
-        for ((&clients, prediction), measured) in counts.iter().zip(predictions).zip(found) {
+        for (&clients, (prediction, measured)) in counts.iter().zip(found) {
             let saturated = clients >= SATURATING;
             rows.push(Row::new(
                 (name, stack, clients),
@@ -282,16 +301,36 @@ impl Measured {
     }
 }
 
-/// Measures rate and mean time of each row in turns.
+/// Measures rate and mean time of each row of a server in turns, and in turn with them whether the machine has changed: then nothing is
+/// known of any.
 fn measured(
-    testbed: &Testbed,
-    server: &Server,
-    predictions: &[Prediction],
+    bench: &Bench<'_>,
+    (stack, server): (Stack, &Server),
+    predictions: Vec<Prediction>,
     mut run: impl FnMut(usize) -> anyhow::Result<(f64, f64)>,
-) -> anyhow::Result<Vec<Measured>> {
-    let wanted: Vec<Wanted<(f64, f64)>> = predictions.iter().map(runs).collect();
-    let found = in_turns(&wanted, |index| testbed.with_others(server, || run(index)))?;
-    found.into_iter().map(Measured::of).collect()
+) -> anyhow::Result<Vec<(Prediction, Measured)>> {
+    let &Bench {
+        testbed, control, ..
+    } = bench;
+    let mut wanted: Vec<Wanted<(f64, f64)>> = predictions.iter().map(runs).collect();
+    wanted.push(Wanted::exactly(*RUNS.start()));
+    let mut found = in_turns(&wanted, |index| {
+        if index < predictions.len() {
+            return testbed.with_others(server, || run(index));
+        }
+        Ok(((control.run(testbed)?, 0.0), 0.0))
+    })?;
+    let of_control = found
+        .pop()
+        .context("invariant: the last one is the control")?;
+    let rates: Vec<f64> = of_control.runs.iter().map(|(rate, _)| *rate).collect();
+    let changed = control.changed(stack, &rates)?;
+    let judged = predictions.into_iter().zip(found);
+    let judged = judged.map(|(prediction, runs)| {
+        let prediction = prediction.and_then(|known| changed.clone().map_or(Ok(known), Err));
+        Ok((prediction, Measured::of(runs)?))
+    });
+    judged.collect()
 }
 
 /// What a client takes per request beyond the one that was calibrated with.

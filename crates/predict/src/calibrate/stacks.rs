@@ -1,6 +1,6 @@
 //! What a request costs a server and its clients on each stack. They are seen with few and with many connections,
 //! with a server that computes and one that does not, with small, larger and large answers, so that what a
-//! request, a wake-up, a packet and a byte cost can be told apart (`fit`).
+//! request, a wake-up, several packets and a byte cost can be told apart (`fit`).
 
 use anyhow::{Context, ensure};
 use load::{
@@ -16,7 +16,7 @@ use sim::plan::{Client, Costs, Source, Value};
 use super::{
     fit::{Fit, Sample, fit},
     value,
-    works::{BATCH, CHECKS, CONNECTIONS, MANY, SMALL, WORKS, asked_of, bytes, more_packets},
+    works::{BATCH, CHECKS, CONNECTIONS, MANY, SMALL, WORKS, asked_of, bytes, of_several_packets},
 };
 use statistics::Summary;
 
@@ -159,7 +159,7 @@ pub fn fitted(stack: Stack, found: &Found) -> anyhow::Result<Fitted> {
                 seen.client.sleeps,
                 if work.together { 0.0 } else { 1.0 },
                 bytes(*work),
-                more_packets(*work),
+                of_several_packets(*work),
             ],
             took_ns: seen.server.processor_ns - work.compute_ns as f64,
         })
@@ -210,7 +210,7 @@ fn waits_awake(stack: Stack) -> bool {
 impl Fitted {
     /// All work of an exchange when there is only one.
     fn alone_ns(&self, work: Work) -> f64 {
-        let [request, turn, sleep, rouse_client, apart, byte, packet] = self.server.costs_ns;
+        let [request, turn, sleep, rouse_client, apart, byte, several] = self.server.costs_ns;
         let server =
             request + turn + sleep + rouse_client + if work.together { 0.0 } else { apart };
         let [
@@ -225,7 +225,7 @@ impl Fitted {
         server
             + client
             + (byte + client_byte) * bytes(work)
-            + packet * more_packets(work)
+            + several * of_several_packets(work)
             + work.compute_ns as f64
             + device_ns
     }
@@ -253,15 +253,15 @@ impl Fitted {
         };
         let measured =
             |value: f64, what: &str| fitted_value(driver, value, what, self.server.left_over);
-        let [request, turn, sleep, _, apart, byte, packet] = self.server.costs_ns;
-        // One packet each way is in what a request takes; what answers cost that are written one by one, in sending.
+        let [request, turn, sleep, _, apart, byte, several] = self.server.costs_ns;
+        // What answers cost that are written one by one is in sending.
         let both = costs.receive_ns.value + costs.send_ns.value;
         let receive_share = if both > 0.0 {
             costs.receive_ns.value / both
         } else {
             0.5
         };
-        let request = (request + apart - 2.0 * packet).max(0.0);
+        let request = request + apart;
         let divided = "divided into receive and send as before";
         for (name, value, what) in [
             (
@@ -274,7 +274,13 @@ impl Fitted {
                 request * (1.0 - receive_share),
                 format!("a request, {divided}"),
             ),
-            ("packet_ns", packet, "each packet".to_owned()),
+            // A frame here is as long as the message: what is more than one of an ordinary size goes by the byte.
+            ("packet_ns", 0.0, "no more for a packet".to_owned()),
+            (
+                "several_packets_ns",
+                several,
+                "more for a message of several packets".to_owned(),
+            ),
             ("byte_ns", byte, "each byte".to_owned()),
             (
                 "turn_ns",
@@ -358,7 +364,7 @@ mod tests {
     use load::requests::Each;
 
     /// A stack on which a request takes 4000 ns, 500 more where it is written alone, a wake-up 1000, to wake the client
-    /// 700, a byte half a nanosecond and a packet 100.
+    /// 700, a byte half a nanosecond and a message of several packets 900.
     fn seen(work: Work, connections: usize) -> Seen {
         let turns = 1.0 / connections as f64;
         let apart = if work.together { 0.0 } else { 500.0 };
@@ -368,7 +374,7 @@ mod tests {
             + 1000.0 * turns
             + 700.0 * client_sleeps
             + 0.5 * bytes(work)
-            + 100.0 * more_packets(work)
+            + 900.0 * of_several_packets(work)
             + work.compute_ns as f64;
         let client_turns = 0.5 + 0.5 * client_sleeps;
         Seen {
@@ -400,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_a_wake_up_a_byte_and_a_packet_cost_is_told_apart() {
+    fn what_a_request_a_wake_up_a_byte_and_several_packets_cost_is_told_apart() {
         for stack in [Stack::Kernel, Stack::Inline] {
             let fitted = fitted(stack, &found()).unwrap();
             assert!(fitted.server.left_over < 0.02, "{fitted:?}");
@@ -418,6 +424,7 @@ mod tests {
             assert!((written.request_ns - fitted.client().request_ns).abs() < 0.01);
             near(written.rouse_ns, 700.0);
             near(costs.byte_ns.value, 0.5);
+            near(costs.several_packets_ns.as_ref().unwrap().value, 900.0);
             // And together they are what was seen: a request of 64 bytes, answered by 64.
             let w = Workload {
                 request_bytes: 64.0,

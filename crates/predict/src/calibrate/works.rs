@@ -22,9 +22,9 @@ pub const SMALL: Work = Work {
     compute_ns: 0,
     together: false,
 };
-/// What is asked: a server that does nothing else, one that computes, one that writes at the end of a turn, larger and
-/// large answers.
-pub const WORKS: [Work; 5] = [
+/// What is asked: a server that does nothing else, one that computes, one that writes at the end of a turn, larger answers, and
+/// answers of a few and of many packets.
+pub const WORKS: [Work; 6] = [
     SMALL,
     Work {
         compute_ns: COMPUTE_NS,
@@ -37,6 +37,11 @@ pub const WORKS: [Work; 5] = [
     },
     Work {
         response_bytes: 1024,
+        compute_ns: COMPUTE_NS / 2,
+        ..SMALL
+    },
+    Work {
+        response_bytes: 4 << 10,
         compute_ns: COMPUTE_NS / 2,
         ..SMALL
     },
@@ -56,7 +61,7 @@ pub const CHECKS: [Work; 2] = [
     },
     Work {
         request_bytes: 128,
-        response_bytes: 4096,
+        response_bytes: 2500,
         compute_ns: COMPUTE_NS / 4,
         together: false,
     },
@@ -76,10 +81,10 @@ pub fn asked_of(stack: Stack, work: Work) -> Work {
     }
 }
 
-/// Packets of an exchange beyond one each way.
-pub fn more_packets(work: Work) -> f64 {
-    let packets = |bytes: usize| bytes.div_ceil(MSS_BYTES);
-    (packets(work.request_bytes) + packets(work.response_bytes) - 2) as f64
+/// Messages of an exchange that are more than one packet.
+pub fn of_several_packets(work: Work) -> f64 {
+    let messages = [work.request_bytes, work.response_bytes];
+    messages.iter().filter(|bytes| **bytes > MSS_BYTES).count() as f64
 }
 
 pub fn bytes(work: Work) -> f64 {

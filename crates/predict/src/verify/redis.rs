@@ -5,11 +5,11 @@ use std::{ffi::OsString, path::PathBuf, thread, time::Duration};
 
 use anyhow::{Context, ensure};
 use load::interrupt::Interrupt;
-use load::trial::{Say, Server, Stack, Testbed};
+use load::trial::{Server, Stack, Testbed};
 use observe::observe;
 use sim::plan::{Preset, Workload};
 
-use super::{Extra, Row, measured, predicted, unknown};
+use super::{Bench, Extra, Row, measured, predicted, unknown};
 use crate::calibrate::trials::one_thread;
 
 const PORT: u16 = 6379;
@@ -64,14 +64,18 @@ impl Load {
 }
 
 /// Adds redis's rows; why there are none where it is not installed.
-pub fn measure(
-    testbed: &Testbed,
+pub(super) fn measure(
+    bench: &Bench<'_>,
     stacks: &[Stack],
-    preset: &Preset,
     interrupt: &Interrupt,
-    say: &Say,
     rows: &mut Vec<Row>,
 ) -> anyhow::Result<Option<String>> {
+    let &Bench {
+        testbed,
+        preset,
+        say,
+        ..
+    } = bench;
     let (Some(server), Some(client)) = (find("redis-server"), find("redis-benchmark")) else {
         return Ok(Some(
             "redis-server and redis-benchmark are not in PATH".to_owned(),
@@ -94,10 +98,10 @@ pub fn measure(
                 None => Ok(predicted(&workload, preset, extra, stack, load.clients)?),
             });
         }
-        let found = measured(testbed, &running, &predictions, |index| {
+        let found = measured(bench, (stack, &running), predictions, |index| {
             benchmark(testbed, &client, &running, &LOADS[index])
         })?;
-        for ((load, prediction), measured) in LOADS.iter().zip(predictions).zip(found) {
+        for (load, (prediction, measured)) in LOADS.iter().zip(found) {
             let what = (load.workload, stack, load.clients);
             rows.push(Row::new(what, prediction, measured, load.clients > 1));
         }

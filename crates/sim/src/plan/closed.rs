@@ -61,6 +61,9 @@ impl Bottleneck {
 /// What one request takes: host time of the stack, and device time at 1 GHz.
 fn work(w: &Workload, costs: &Costs) -> (f64, f64) {
     let packets = |bytes: f64| (bytes / w.mss_bytes).ceil();
+    let messages = [w.request_bytes, w.response_bytes];
+    let several = messages.iter().filter(|bytes| packets(**bytes) > 1.0);
+    let several = several.count() as f64;
     let bytes = w.request_bytes + w.response_bytes;
     let connections = if w.requests_per_connection > 0.0 {
         1.0 / w.requests_per_connection
@@ -71,6 +74,7 @@ fn work(w: &Workload, costs: &Costs) -> (f64, f64) {
     let host = costs.receive_ns.value
         + costs.send_ns.value
         + (packets(w.request_bytes) + packets(w.response_bytes)) * costs.packet_ns.value
+        + several * value(&costs.several_packets_ns)
         + bytes * costs.byte_ns.value
         + connections * costs.connection_ns.value
         + w.wake_share * costs.wake_ns.value

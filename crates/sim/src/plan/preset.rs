@@ -118,6 +118,8 @@ costs! {
         device_connection_ns
         /// Host: what a request takes less where the answers of a wake-up are written together.
         together_saves_ns
+        /// Host: more for each message of several packets, which its receiver acknowledges before it answers (RFC 5681 §4.2).
+        several_packets_ns
         /// What a lone request waits for besides work: wake-ups, interrupts, processors that leave idle. It
         /// costs nobody time and counts only where clients wait for answers.
         latency_ns
