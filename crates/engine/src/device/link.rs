@@ -37,6 +37,18 @@ pub struct SendWindow {
     pub header: HeaderPlace,
 }
 
+impl SendWindow {
+    /// That window in a region, of the socket with header number `header`; `None`: there is no such header.
+    pub fn of(region: Region, span: WindowSpan, header: u32) -> Option<Self> {
+        let header = region.header_place(header)?;
+        Some(Self {
+            region,
+            span,
+            header,
+        })
+    }
+}
+
 /// What a socket sends from.
 struct Source {
     window: SendWindow,

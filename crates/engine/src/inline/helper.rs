@@ -95,12 +95,10 @@ impl Inline {
             fence(Ordering::SeqCst);
             let longest_us = self.run_surely(|core| core.prepare_sleep(core.now()))?;
             let is_alone = self.watching.load(Ordering::SeqCst) == 0;
-            // What is left to do is nobody's where the threads that have just polled sleep by now.
-            let is_others = is_alone || longest_us > 0;
-            if let Some(nap) = self
-                .busy_nap(self.now_us(), TICK_US / 2)
-                .filter(|_| is_others)
-            {
+            // Threads that have just polled do what is left, unless they sleep by now.
+            let may_leave = is_alone || longest_us > 0;
+            let busy = self.busy_nap(self.now_us(), TICK_US / 2);
+            if let Some(nap) = busy.filter(|_| may_leave) {
                 self.parked.store(false, Ordering::Relaxed);
                 return Some(nap);
             }

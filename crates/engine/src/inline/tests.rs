@@ -148,19 +148,16 @@ fn the_helper_does_not_sleep_on_what_a_poll_has_left_while_the_threads_sleep() {
         assert_eq!(engine.run_surely(push), Some(true));
     };
     let has_left = || engine.run_surely(|core| Ok(core.core.layer.has_backlog()));
-    let mut recent = 0;
+    // A thread has polled long ago, or just now.
     for polled_us in [0, u64::MAX] {
         engine.poll(None);
         assert!(matches!(engine.watch(), Watched::Device(..)));
         leave();
-        // A thread has polled long ago, or just now.
         engine.polled_us.store(polled_us, Ordering::SeqCst);
-        let nap = engine.prepare_nap(false);
-        recent += u32::from(matches!(nap, Some(Nap::Tick(_))));
+        assert!(engine.prepare_nap(false).is_some());
         assert_eq!(has_left(), Some(false));
         engine.unwatch();
     }
-    assert_eq!(recent, 1);
 }
 
 #[test]

@@ -12,6 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd as _, OwnedFd};
 use stack::tables::ConnectionId;
 use tcp::{Duration, Instant};
+use wire::ethernet::{self, EtherType};
+use wire::icmpv6::ndp;
+use wire::ipv6::{self, Protocol};
 
 use crate::core::EngineCore;
 use crate::process::clock::{Origin, STARTED, time_since};
@@ -91,20 +94,18 @@ impl Driver for NeighboursOnly {
     }
 }
 
-/// Whether a frame is of ARP, or of neighbour discovery (RFC 4861 §4).
+/// Whether a frame is of ARP, or of neighbour discovery (RFC 4861 §4), whose messages carry no extension headers.
 fn is_of_neighbour(frame: &[u8]) -> bool {
-    const ICMPV6: u8 = 58;
-    const NEIGHBOUR_DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
-    match frame.get(12..14) {
-        Some([0x08, 0x06]) => true,
-        Some([0x86, 0xdd]) => {
-            frame.get(20) == Some(&ICMPV6)
-                && frame
-                    .get(54)
-                    .is_some_and(|kind| NEIGHBOUR_DISCOVERY.contains(kind))
-        }
-        _ => false,
+    let Ok((link, packet)) = ethernet::Header::parse(frame) else {
+        return false;
+    };
+    if link.ethertype != EtherType::IPV6 {
+        return link.ethertype == EtherType::ARP;
     }
+    ipv6::Header::parse(packet).is_ok_and(|(header, message)| {
+        let kind = message.first();
+        header.next_header == Protocol::ICMPV6 && kind.is_some_and(|kind| ndp::is_kind(*kind))
+    })
 }
 
 /// Until the device has something, a millisecond at most.
@@ -157,15 +158,21 @@ mod tests {
         frame
     }
 
+    /// An IPv6 packet of eight bytes behind its header, of which this is the first.
+    fn ipv6(next_header: u8, first: u8) -> Vec<u8> {
+        let bytes = [(14, 0x60), (19, 8), (20, next_header), (54, first)];
+        frame([0x86, 0xdd], &bytes)
+    }
+
     #[test]
     fn the_stack_of_what_was_left_hears_neighbours_and_no_connection_of_the_next_engine() {
-        let (arp, ipv4, ipv6) = ([0x08, 0x06], [0x08, 0x00], [0x86, 0xdd]);
         let rows = [
-            (frame(arp, &[]), true),
-            (frame(ipv6, &[(20, 58), (54, 136)]), true),
-            (frame(ipv6, &[(20, 58), (54, 128)]), false),
-            (frame(ipv6, &[(20, 6), (54, 136)]), false),
-            (frame(ipv4, &[(14, 0x45), (23, 6), (47, 2)]), false),
+            (frame([0x08, 0x06], &[]), true),
+            (ipv6(58, 136), true),
+            (ipv6(58, 128), false),
+            (ipv6(6, 136), false),
+            (frame([0x86, 0xdd], &[(20, 58), (54, 136)]), false),
+            (frame([0x08, 0x00], &[(14, 0x45), (23, 6), (47, 2)]), false),
             (vec![0x08; 13], false),
         ];
         let (mut peer, own) = WireEnd::pair(&WireConfig::default()).unwrap();

@@ -359,8 +359,9 @@ impl Sockets {
         };
         let region = self.regions.find(region_number)?.clone();
         let (send, receive) = region.window_pair(pair)?;
-        let header = region.header_place(header)?;
-        header.header().engine_set_windows(send, receive);
+        let window = SendWindow::of(region, send, header)?;
+        let header = window.header.header();
+        header.engine_set_windows(send, receive);
         self.change(row, |record| {
             record.pair_plus_one = pair + 1;
             (record.receive_base, record.send_room) = (0, 0);
@@ -368,11 +369,6 @@ impl Sockets {
         self.companions[at(row)].receive = Some(receive);
         self.offer_first(row, receive.size);
         self.publish_capacity(row);
-        let window = SendWindow {
-            region,
-            span: send,
-            header,
-        };
         self.new_windows.push((row, Some(window)));
         Some((receive.size, send.size))
     }

@@ -118,12 +118,7 @@ impl Sockets {
                 }
                 None => {
                     companion.receive = Some(receive);
-                    let header = region.header_place(record.header);
-                    let window = header.map(|header| SendWindow {
-                        region,
-                        span: send,
-                        header,
-                    });
+                    let window = SendWindow::of(region, send, record.header);
                     self.new_windows.push((row, window));
                 }
             }

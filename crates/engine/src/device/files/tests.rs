@@ -100,12 +100,7 @@ impl Scene {
             vec![ExtentRow::new_zeroed(); 128].leak(),
         );
         let (span, _) = region.window_pair(0).unwrap();
-        let window = SendWindow {
-            region: region.clone(),
-            span,
-            header: region.header_place(0).unwrap(),
-        };
-        link.set_window(1, Some(window));
+        link.set_window(1, SendWindow::of(region.clone(), span, 0));
         Self { link, sent, region }
     }
 
