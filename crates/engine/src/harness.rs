@@ -3,7 +3,7 @@
 //!
 //! Everything here panics where a test has to end.
 
-mod datagrams;
+pub mod datagrams;
 mod program;
 
 pub use program::{Channel, Program, Socket, kernel_socket, kernel_socket_on};

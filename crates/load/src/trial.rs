@@ -111,9 +111,9 @@ impl Testbed {
         })
     }
 
-    /// Whether processors are kept from deep idle states, for every stack alike.
-    pub fn idle_held(&self) -> bool {
-        self.idle.held()
+    /// Why processors are not kept from deep idle states; `None`: they are, for every stack alike.
+    pub fn idle_not_held(&self) -> Option<&'static str> {
+        self.idle.why_not()
     }
 
     /// Starts the server of trials on a stack.

@@ -18,6 +18,7 @@ use anyhow::Context;
 use clap::Args;
 use sim::plan::{Costs, Preset, Source, Value};
 
+use crate::control::Control;
 use load::{
     interrupt::Interrupt,
     trial::{Say, Stack, Testbed},
@@ -56,7 +57,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             Ok(testbed) => {
                 let say = Say::from_now();
                 let batches = arguments.batches;
-                preset = of_the_stacks(preset, &testbed, batches, &say, &mut |_| Ok(()))?
+                let control = Control::start(&testbed)?;
+                for stack in Stack::ALL {
+                    of_a_stack(&mut preset, (&testbed, &control), stack, batches, &say)?;
+                }
             }
             // The calls alone are worth having; their labels say what is missing.
             Err(error) => {
@@ -99,38 +103,33 @@ pub fn of_the_calls(batches: u8) -> anyhow::Result<Preset> {
     Ok(preset)
 }
 
-/// That preset with what a server and its clients cost on each stack. `beside` is called before and after each.
-pub fn of_the_stacks(
-    mut preset: Preset,
-    testbed: &Testbed,
+/// What a server and its clients cost on a stack, and how fast the machine was meanwhile; `None`: nothing could be measured, its values keep their labels.
+pub fn of_a_stack(
+    preset: &mut Preset,
+    (testbed, control): (&Testbed, &Control),
+    stack: Stack,
     batches: u8,
     say: &Say,
-    beside: &mut dyn FnMut(Stack) -> anyhow::Result<()>,
-) -> anyhow::Result<Preset> {
-    for stack in Stack::ALL {
-        beside(stack)?;
-        let found = stacks::measure(testbed, stack, batches, say);
-        beside(stack)?;
-        let fitted = found.and_then(|found| Ok((stacks::fitted(stack, &found)?, found)));
-        if fitted.is_err() {
-            testbed.check_interrupt()?;
-        }
-        let fitted = fitted.with_context(|| trial_of(stack, observe::load_average()));
-        let (fitted, found) = match fitted {
-            // Not every kernel and interface has AF_XDP, and an inline server that others kept from its processor tells nothing: the
-            // stack's values then keep their labels.
-            Err(error) if stack != Stack::Kernel => {
-                note!("{stack} is not measured: {error:#}");
-                continue;
-            }
-            fitted => fitted?,
-        };
-        if let Some(costs) = preset.stacks.get_mut(stack.name()) {
-            fitted.apply(stack, costs)?;
-            costs.trials = trials::beside(&found.seen, &found.checks, costs, &fitted.client());
-        }
+) -> anyhow::Result<Option<f64>> {
+    let found = stacks::measure(testbed, control, stack, batches, say);
+    let fitted = found.and_then(|found| Ok((stacks::fitted(stack, &found)?, found)));
+    if fitted.is_err() {
+        testbed.check_interrupt()?;
     }
-    Ok(preset)
+    let fitted = fitted.with_context(|| trial_of(stack, observe::load_average()));
+    let (fitted, found) = match fitted {
+        // Not every kernel and interface has AF_XDP, and an inline server that others kept from its processor tells nothing.
+        Err(error) if stack != Stack::Kernel => {
+            note!("{stack} is not measured: {error:#}");
+            return Ok(None);
+        }
+        fitted => fitted?,
+    };
+    let costs = preset.stacks.get_mut(stack.name());
+    let costs = costs.context("invariant: the shipped preset knows every stack")?;
+    fitted.apply(stack, costs)?;
+    costs.trials = trials::beside(&found.seen, &found.checks, costs, &fitted.client());
+    Ok(Some(found.machine))
 }
 
 /// What went wrong where a trial did; beside others it is most often for lack of a processor.
@@ -141,13 +140,6 @@ fn trial_of(stack: Stack, load: Option<f64>) -> String {
         ),
         None => format!("calibrating {stack}"),
     }
-}
-
-/// Whether [`of_the_stacks`] has measured a stack: what comes with the program was measured elsewhere.
-pub fn is_calibrated(preset: &Preset, stack: Stack) -> bool {
-    let costs = preset.stacks.get(stack.name());
-    let client = costs.and_then(|costs| costs.client_ns.as_ref());
-    client.is_some_and(|value| value.source == Source::Measured)
 }
 
 /// Programs that want to run on average; with more than this, measurements wait for others.
@@ -201,7 +193,12 @@ mod tests {
     #[test]
     fn what_another_machine_measured_is_not_called_measured() {
         let mut preset = Preset::shipped();
-        assert!(is_calibrated(&preset, Stack::Inline));
+        let inline = preset.stacks["inline"].values();
+        assert!(
+            inline
+                .iter()
+                .any(|(_, value)| value.source == Source::Measured)
+        );
         for costs in preset.stacks.values_mut() {
             no_longer_measured(costs, "another");
             let values = costs.values();
@@ -211,11 +208,6 @@ mod tests {
                     .all(|(_, value)| value.source != Source::Measured)
             );
         }
-        assert!(
-            Stack::ALL
-                .iter()
-                .all(|&stack| !is_calibrated(&preset, stack))
-        );
         let send = &preset.stacks["kernel"].send_ns;
         assert_eq!(send.source, Source::Literature);
         assert!(send.how.contains("another"));

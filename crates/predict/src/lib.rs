@@ -10,6 +10,7 @@ extern crate output;
 
 mod calibrate;
 mod command;
+mod control;
 pub mod layers;
 pub mod machine;
 mod paper;

@@ -1,11 +1,10 @@
 //! `shunt sim plan --verify`: the planner's predictions held against measurements on this machine.
 //!
-//! First the costs are calibrated with some workloads; then others are predicted from these costs and measured: a
-//! server that computes a little and answers with a kilobyte, and redis as it was seen while it ran on the kernel
+//! For each stack the costs are calibrated with some workloads; then others are predicted from these costs and measured, at once, before the
+//! machine becomes another: a server that computes a little and answers with a kilobyte, and redis as it was seen while it ran on the kernel
 //! under other clients. No row that is judged was calibrated with. What is compared is what clients see who wait for
 //! each answer. What the model does not know is measured all the same, and its row says so in place of a prediction.
 
-mod control;
 mod judge;
 mod redis;
 mod report;
@@ -21,9 +20,10 @@ use load::{competing::beside, interrupt::Interrupt};
 use serde::Serialize;
 use sim::plan::{Client, ClosedLoop, Preset, Workload, between, closed_loop};
 
-use crate::calibrate::{is_calibrated, of_the_calls, of_the_stacks, trials::workload_of};
-use control::Control;
+use crate::calibrate::{of_a_stack, of_the_calls, trials::workload_of};
+use crate::control::{self, Control};
 use judge::{Verdict, width};
+use redis::Redis;
 use statistics::Summary;
 
 /// The bound within which a prediction is good enough to decide with.
@@ -31,10 +31,12 @@ const BOUND: f64 = 0.1;
 /// Batches of each trial of the calibration; medians count.
 const BATCHES: u8 = 9;
 /// Runs of a row with a prediction: more and more, until their median is known within the bound.
-const RUNS: std::ops::RangeInclusive<usize> = 9..=33;
+const RUNS: std::ops::RangeInclusive<usize> = 9..=21;
 /// Runs of a row that is not predicted.
 const RUNS_UNKNOWN: usize = 3;
 const RUN: Duration = Duration::from_millis(600);
+/// A machine that has changed by more than this since a stack was calibrated is another one: half of the bound is the model's.
+const CHANGE: f64 = BOUND / 2.0;
 /// Clients of the own server.
 const CLIENTS: [usize; 4] = [1, 8, 32, 50];
 /// With so many it is as busy as it can be.
@@ -138,29 +140,33 @@ pub fn execute(json: bool) -> anyhow::Result<ExitCode> {
     say.say("calibrating: the kernel's calls");
     let preset = of_the_calls(BATCHES)?;
     let testbed = Testbed::create(interrupt.clone())?;
-    let mut control = Control::start(&testbed)?;
-    let mut beside = |stack| control.note(&testbed, stack);
-    let preset = of_the_stacks(preset, &testbed, BATCHES, &say, &mut beside)?;
-    let bench = Bench {
+    let mut bench = Bench {
+        control: Control::start(&testbed)?,
         testbed: &testbed,
-        control: &control,
-        preset: &preset,
+        preset,
+        machine: 1.0,
         say: &say,
     };
-    let mut rows = Vec::new();
-    let (stacks, uncalibrated): (Vec<Stack>, Vec<Stack>) = Stack::ALL
-        .into_iter()
-        .partition(|&stack| is_calibrated(&preset, stack));
-    for &stack in &stacks {
+    let mut redis = Redis::find(&testbed, &interrupt)?;
+    let (mut rows, mut missing) = (Vec::new(), Vec::new());
+    for stack in Stack::ALL {
+        if !bench.calibrate(stack)? {
+            missing.push(format!(
+                "{stack}, whose calibration failed as was said on standard error"
+            ));
+            continue;
+        }
         own_server(&bench, stack, &mut rows)?;
+        if let Some(redis) = &mut redis {
+            redis.measure(&bench, stack, &mut rows)?;
+        }
     }
-    let missing = redis::measure(&bench, &stacks, &interrupt, &mut rows)?;
-    let said =
-        |stack: Stack| format!("{stack}, whose calibration failed as was said on standard error");
-    let missing: Vec<String> = uncalibrated.into_iter().map(said).chain(missing).collect();
+    if redis.is_none() {
+        missing.push("redis-server and redis-benchmark are not in PATH".to_owned());
+    }
     let judged: Vec<Judged<'_>> = rows.iter().map(Judged::of).collect();
     output::print_result(json, &judged, || {
-        report::of(&rows, &preset, testbed.idle_held(), &missing).to_text()
+        report::of(&rows, &bench.preset, testbed.idle_not_held(), &missing).to_text()
     })?;
     let is = |verdict: Verdict| rows.iter().any(|row| row.verdict() == verdict);
     // Where nothing is known nothing was held against anything.
@@ -171,13 +177,38 @@ pub fn execute(json: bool) -> anyhow::Result<ExitCode> {
 /// What rows are measured and predicted with.
 struct Bench<'a> {
     testbed: &'a Testbed,
-    control: &'a Control,
-    preset: &'a Preset,
+    control: Control,
+    preset: Preset,
+    /// How fast the machine was while the stack was calibrated.
+    machine: f64,
     say: &'a Say,
 }
 
+impl Bench<'_> {
+    /// Measures a stack's costs; false: it could not be.
+    fn calibrate(&mut self, stack: Stack) -> anyhow::Result<bool> {
+        let by = (self.testbed, &self.control);
+        let machine = of_a_stack(&mut self.preset, by, stack, BATCHES, self.say)?;
+        self.machine = machine.unwrap_or(self.machine);
+        Ok(machine.is_some())
+    }
+
+    /// Why nothing is known of a row beside which the machine was so fast.
+    fn changed(&self, ratios: &[f64]) -> Option<String> {
+        let now = Summary::of(ratios)?.median / self.machine - 1.0;
+        let how = if now < 0.0 { "slower" } else { "faster" };
+        (now.abs() > CHANGE).then(|| {
+            format!(
+                "the machine had become {:.0} % {how} since its costs were measured: a server on the kernel that was asked the same then and now says so ({:.0} % are allowed)",
+                100.0 * now.abs(),
+                100.0 * CHANGE
+            )
+        })
+    }
+}
+
 fn own_server(bench: &Bench<'_>, stack: Stack, rows: &mut Vec<Row>) -> anyhow::Result<()> {
-    let &Bench {
+    let Bench {
         testbed,
         preset,
         say,
@@ -190,21 +221,23 @@ fn own_server(bench: &Bench<'_>, stack: Stack, rows: &mut Vec<Row>) -> anyhow::R
         let workload = workload_of(work);
         let server = testbed.serve(stack, work)?;
         say.say(&format!("{name}, {stack}, {counts:?} clients"));
-        let mut predictions = Vec::new();
+        let mut rows_of_it = Vec::new();
         for &clients in counts {
-            predictions.push(match unknown(preset, stack, clients) {
-                Some(why) => Err(why),
-                None => Ok(predicted(
-                    &workload,
-                    preset,
-                    Extra::default(),
-                    stack,
-                    clients,
-                )?),
-            });
+            rows_of_it.push((
+                clients,
+                match unknown(preset, stack, clients) {
+                    Some(why) => Err(why),
+                    None => Ok(predicted(
+                        &workload,
+                        preset,
+                        Extra::default(),
+                        stack,
+                        clients,
+                    )?),
+                },
+            ));
         }
-        let of = (stack, &server);
-        let found = measured(bench, of, predictions, |index| {
+        let found = measured(bench, &server, rows_of_it, |index| {
             let seen = testbed.ask(&server, work, counts[index], RUN)?;
             Ok((seen.rate_per_s, seen.mean_us))
         })?;
@@ -239,7 +272,7 @@ fn unknown(preset: &Preset, stack: Stack, clients: usize) -> Option<String> {
 
 /// How often a row is measured: where something is predicted until the median of rate and mean is known within the bound. Whether
 /// the prediction is near has no part in it.
-fn runs(prediction: &Prediction) -> Wanted<(f64, f64)> {
+fn runs(prediction: &Prediction) -> Wanted<Run> {
     match prediction {
         Err(_) => Wanted::exactly(RUNS_UNKNOWN),
         Ok(_) => Wanted {
@@ -249,8 +282,8 @@ fn runs(prediction: &Prediction) -> Wanted<(f64, f64)> {
                 let known = |values: Vec<f64>| {
                     Summary::of(&values).is_some_and(|summary| width(&summary) <= BOUND)
                 };
-                known(runs.iter().map(|run| run.0).collect())
-                    && known(runs.iter().map(|run| run.1).collect())
+                known(runs.iter().map(|run| run.rate_per_s).collect())
+                    && known(runs.iter().map(|run| run.mean_us).collect())
             },
         },
     }
@@ -268,7 +301,11 @@ fn busy_machine(
     let mut runs = Vec::new();
     for _ in 0..RUNS_UNKNOWN {
         let (seen, _) = beside(|| testbed.ask(&server, WORK, FEW, RUN))?;
-        runs.push((seen.rate_per_s, seen.mean_us));
+        runs.push(Run {
+            rate_per_s: seen.rate_per_s,
+            mean_us: seen.mean_us,
+            ratio: 1.0,
+        });
     }
     let measured = Measured::of(QuietRuns {
         runs,
@@ -278,6 +315,15 @@ fn busy_machine(
     let what = ("own server, busy machine", stack, FEW);
     rows.push(Row::new(what, Err(BUSY.to_owned()), measured, false));
     Ok(())
+}
+
+/// What one run measured.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    rate_per_s: f64,
+    mean_us: f64,
+    /// How fast the machine was beside it ([`Control::ratio`]).
+    ratio: f64,
 }
 
 /// What some runs measured.
@@ -290,8 +336,9 @@ struct Measured {
 }
 
 impl Measured {
-    fn of(found: QuietRuns<(f64, f64)>) -> anyhow::Result<Self> {
-        let (rates, means): (Vec<f64>, Vec<f64>) = found.runs.into_iter().unzip();
+    fn of(found: QuietRuns<Run>) -> anyhow::Result<Self> {
+        let rates: Vec<f64> = found.runs.iter().map(|run| run.rate_per_s).collect();
+        let means: Vec<f64> = found.runs.iter().map(|run| run.mean_us).collect();
         Ok(Self {
             rate_per_s: Summary::of(&rates).context("no run")?,
             mean_us: Summary::of(&means).context("no run")?,
@@ -301,39 +348,36 @@ impl Measured {
     }
 }
 
-/// Measures rate and mean time of each row of a server in turns, and in turn with them whether the machine has changed: then nothing is
-/// known of any.
+/// Measures rate and mean time of each row of a server in turns. A run beside which the machine was another one does not count.
 fn measured(
     bench: &Bench<'_>,
-    (stack, server): (Stack, &Server),
-    predictions: Vec<Prediction>,
+    server: &Server,
+    rows: Vec<(usize, Prediction)>,
     mut run: impl FnMut(usize) -> anyhow::Result<(f64, f64)>,
 ) -> anyhow::Result<Vec<(Prediction, Measured)>> {
-    let &Bench {
+    let Bench {
         testbed, control, ..
     } = bench;
-    let mut wanted: Vec<Wanted<(f64, f64)>> = predictions.iter().map(runs).collect();
-    let is_predicted = predictions.iter().any(Result::is_ok);
-    wanted.push(Wanted::exactly(if is_predicted {
-        *RUNS.start()
-    } else {
-        0
-    }));
-    let mut found = in_turns(&wanted, |index| {
-        if index < predictions.len() {
-            return testbed.with_others(server, || run(index));
-        }
-        Ok(((control.run(testbed)?, 0.0), 0.0))
+    let wanted: Vec<Wanted<Run>> = rows
+        .iter()
+        .map(|(_, prediction)| runs(prediction))
+        .collect();
+    let found = in_turns(&wanted, |index| {
+        let ratio = control.ratio(testbed, rows[index].0)?;
+        let ((rate_per_s, mean_us), others) = testbed.with_others(server, || run(index))?;
+        let run = Run {
+            rate_per_s,
+            mean_us,
+            ratio,
+        };
+        Ok((run, control::others(others, ratio)))
     })?;
-    let of_control = found
-        .pop()
-        .context("invariant: the last one is the control")?;
-    let rates: Vec<f64> = of_control.runs.iter().map(|(rate, _)| *rate).collect();
-    let changed = control.changed(stack, &rates)?;
-    let judged = predictions.into_iter().zip(found);
-    let judged = judged.map(|(prediction, runs)| {
-        let prediction = prediction.and_then(|known| changed.clone().map_or(Ok(known), Err));
-        Ok((prediction, Measured::of(runs)?))
+    let judged = rows.into_iter().zip(found);
+    let judged = judged.map(|((_, prediction), found)| {
+        let ratios: Vec<f64> = found.runs.iter().map(|run| run.ratio).collect();
+        let changed = bench.changed(&ratios);
+        let prediction = prediction.and_then(|known| changed.map_or(Ok(known), Err));
+        Ok((prediction, Measured::of(found)?))
     });
     judged.collect()
 }
@@ -370,7 +414,12 @@ mod tests {
     #[test]
     fn a_row_is_measured_until_its_median_is_known_whatever_was_predicted() {
         let of = |rates: &[f64]| {
-            let runs: Vec<(f64, f64)> = rates.iter().map(|rate| (*rate, 1e6 / rate)).collect();
+            let run = |rate: &f64| Run {
+                rate_per_s: *rate,
+                mean_us: 1e6 / rate,
+                ratio: 1.0,
+            };
+            let runs: Vec<Run> = rates.iter().map(run).collect();
             let wanted = runs_of_a_prediction();
             (wanted.is_enough)(&runs.iter().collect::<Vec<_>>())
         };
@@ -382,7 +431,7 @@ mod tests {
         assert_eq!(runs(&Err(String::new())).most, RUNS_UNKNOWN);
     }
 
-    fn runs_of_a_prediction() -> Wanted<(f64, f64)> {
+    fn runs_of_a_prediction() -> Wanted<Run> {
         let preset = Preset::shipped();
         let prediction = predicted(
             &workload_of(WORK),

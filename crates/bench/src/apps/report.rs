@@ -29,7 +29,8 @@ pub struct Report {
     /// The processor that the engine was bound to; programs ran where the scheduler put them.
     engine_cpu: Option<usize>,
     cache_line_round_trip: Option<CoreDistance>,
-    idle_latency_held: bool,
+    /// Why processors are not held from deep idle.
+    idle_latency_not_held: Option<&'static str>,
     runs: u32,
     file_bytes: u64,
     duration_s: u64,
@@ -77,7 +78,7 @@ impl Report {
             engine: context.engine().cloned(),
             engine_cpu: cores::for_engine(),
             cache_line_round_trip: CoreDistance::measure(),
-            idle_latency_held: context.common.idle.held(),
+            idle_latency_not_held: context.common.idle.why_not(),
             runs: context.common.scale.runs,
             file_bytes: context.common.content.bytes,
             duration_s: context.common.begun.elapsed().as_secs(),
@@ -113,10 +114,11 @@ impl Report {
                 engine.driver, self.kernel_congestion_control
             )
         });
-        let idle = if self.idle_latency_held {
-            "processors kept from deep idle for both sides (/dev/cpu_dma_latency)"
-        } else {
-            "processors may idle deeply on both sides (no permission for /dev/cpu_dma_latency)"
+        let idle = match self.idle_latency_not_held {
+            None => {
+                "processors kept from deep idle for both sides (/dev/cpu_dma_latency)".to_owned()
+            }
+            Some(why) => format!("processors idle as they are set on both sides ({why})"),
         };
         format!(
             "Linux {}, {} cores{distance}\n\

@@ -28,8 +28,8 @@ pub struct Report {
     engine_cpu: Option<usize>,
     pub cache_line_round_trip_before: Option<CoreDistance>,
     cache_line_round_trip_after: Option<CoreDistance>,
-    /// Whether setups that ask for it could hold processors from deep idle.
-    idle_latency_can_be_held: bool,
+    /// Why setups that ask for it cannot hold processors from deep idle.
+    idle_latency_not_held: Option<&'static str>,
     runs: u32,
     duration_s: u64,
     pub notes: Vec<&'static str>,
@@ -61,7 +61,7 @@ impl Report {
             engine_cpu: cores::for_engine(),
             cache_line_round_trip_before: before,
             cache_line_round_trip_after: CoreDistance::measure(),
-            idle_latency_can_be_held: IdleLatency::hold().held(),
+            idle_latency_not_held: IdleLatency::hold().why_not(),
             runs,
             duration_s: testbed.elapsed().as_secs(),
             notes: plan.notes.clone(),
@@ -89,10 +89,9 @@ impl Report {
         let engine = self.engine_cpu.map_or_else(String::new, |cpu| {
             format!("; an engine of its own runs on processor {cpu}")
         });
-        let idle = if self.idle_latency_can_be_held {
-            "idle latency: held at 0 for both sides of every row that does not say untouched (/dev/cpu_dma_latency)"
-        } else {
-            "idle latency: untouched for both sides of every row (no permission for /dev/cpu_dma_latency)"
+        let idle = match self.idle_latency_not_held {
+            None => "idle latency: held at 0 for both sides of every row that does not say untouched (/dev/cpu_dma_latency)".to_owned(),
+            Some(why) => format!("idle latency: untouched for both sides of every row ({why})"),
         };
         let inline = engine::CongestionControl::default().name();
         format!(

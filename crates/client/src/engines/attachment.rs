@@ -22,6 +22,7 @@ use crate::engines::attachment::calls::Calls;
 use crate::engines::attachment::control::Control;
 use crate::engines::inline_engine::{self, Held};
 use crate::private::PrivateFd;
+use crate::threads::signal_deferral::SignalDeferral;
 
 /// How often a producer yields to an engine that has not emptied a ring before it naps.
 const YIELDS: u32 = 64;
@@ -152,6 +153,12 @@ impl Attachment {
             self.ring_engine();
         }
         is_pushed
+    }
+
+    /// As `tell_written`, of a datagram.
+    pub fn tell_of_datagram(&self, note: &Written) -> bool {
+        let _deferral = SignalDeferral::begin();
+        self.tell_written(note, SignalDeferral::held())
     }
 
     /// The number of the doorbell that the engine rings.

@@ -10,6 +10,9 @@ use rustix::io::Errno;
 use crate::socket::{LockedWindow, Socket};
 use crate::udp::socket::UdpSocket;
 
+/// Records of at most so many bytes need not go by the ring to an engine inside.
+const SMALL_BYTES: u64 = 4096;
+
 /// Records on their way into a send ring, with its lock held. The engine hears of them when it is dropped.
 pub struct DatagramSender<'a> {
     ring: LockedWindow<'a>,
@@ -90,17 +93,29 @@ impl Drop for DatagramSender<'_> {
             in_place: false,
             stamps: 0,
         };
-        // Still under the lock, as for streams: who sees the position finds the note in a ring. It fails
+        let Self {
+            ring: LockedWindow {
+                attachment, header, ..
+            },
+            start,
+            end,
+        } = self;
+        // Still under the lock, as for streams: who sees the position finds the note in a ring, or it is sent. It fails
         // only when the engine is gone, and then the next call says so.
-        if self
-            .ring
-            .attachment
-            .push(&self.ring.attachment.sends, &note)
-            .is_ok()
-        {
-            self.ring.header.program_set_written(self.end);
-            self.ring.header.program_count_write();
-            self.ring.attachment.ring_engine();
+        header.program_set_written(*end);
+        let is_told = if *end - *start <= SMALL_BYTES {
+            attachment.tell_of_datagram(&note)
+        } else {
+            let is_pushed = attachment.push(&attachment.sends, &note).is_ok();
+            if is_pushed {
+                attachment.ring_engine();
+            }
+            is_pushed
+        };
+        if is_told {
+            header.program_count_write();
+        } else {
+            header.program_set_written(*start);
         }
     }
 }

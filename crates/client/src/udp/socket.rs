@@ -144,7 +144,8 @@ impl UdpSocket {
     }
 
     /// Bytes that wait in the receive ring, of datagrams and what belongs to each.
-    pub(super) fn readable_bytes(&self) -> u64 {
+    #[must_use]
+    pub fn readable_bytes(&self) -> u64 {
         let header = self.header();
         header.received_end().saturating_sub(header.consumed())
     }

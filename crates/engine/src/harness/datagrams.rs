@@ -37,6 +37,12 @@ impl Program {
 
     /// Places bytes in the send ring and says that they are records.
     pub fn write_records(&self, socket: &Socket, records: &[u8]) {
+        let note = self.place_records(socket, records);
+        self.written.push(&note).expect("room for a note");
+    }
+
+    /// Places bytes in the send ring; the note is in no ring.
+    pub fn place_records(&self, socket: &Socket, records: &[u8]) -> Written {
         let header = socket.header();
         let (span, _) = header.windows();
         let window = socket.region().window(span).expect("a good window");
@@ -53,23 +59,30 @@ impl Program {
             stamps: 0,
         };
         header.program_set_written(end);
-        self.written.push(&note).expect("room for a note");
+        note
     }
 
     /// Sends one datagram.
     pub fn send_datagram(&self, socket: &Socket, destination: Option<SocketAddr>, payload: &[u8]) {
-        let len = u32::try_from(payload.len()).expect("a short payload");
-        let record = Outgoing {
-            len,
-            destination,
-            ..Outgoing::default()
-        };
-        let mut bytes = record.encode().to_vec();
-        bytes.extend_from_slice(payload);
-        bytes.resize(usize::try_from(record_bytes(len)).expect("small"), 0);
-        self.write_records(socket, &bytes);
+        self.write_records(socket, &record_of(destination, payload));
     }
+}
 
+/// A record with its payload, as it lies in a send ring.
+pub fn record_of(destination: Option<SocketAddr>, payload: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(payload.len()).expect("a short payload");
+    let record = Outgoing {
+        len,
+        destination,
+        ..Outgoing::default()
+    };
+    let mut bytes = record.encode().to_vec();
+    bytes.extend_from_slice(payload);
+    bytes.resize(usize::try_from(record_bytes(len)).expect("small"), 0);
+    bytes
+}
+
+impl Program {
     /// Takes one datagram, if there is one.
     pub fn receive_datagram(&self, socket: &Socket) -> Option<(Received, Vec<u8>)> {
         let header = socket.header();

@@ -1,4 +1,4 @@
-//! Small sends on one connection that come one right after the other share a poll, and so a frame.
+//! Small sends on one socket that come one right after the other share a poll, and so a frame.
 //!
 //! A frame is a system call of some two microseconds, however little is in it. The first sends after a wait
 //! leave at once, each with a poll of its own. A program that goes on sending on the same socket, without a wait

@@ -4,12 +4,12 @@
 //! A socket gets its rings (`hostif::datagram`) with its first bind.
 
 use super::SocketLayer;
-use super::senders::{interface_named, scoped};
+use super::senders::{Noted, interface_named, scoped};
 use crate::errno;
 use crate::sockets::datagrams::receive_limit;
 use crate::sockets::rows::Kind;
 use core::net::{IpAddr, SocketAddr};
-use hostif::{DatagramOptions, Flags, MembershipChange};
+use hostif::{DatagramOptions, Flags, MembershipChange, WriteMode, Written};
 use nic::sharing::Transport;
 use rustix::io::Errno;
 use stack::udp::MtuDiscovery;
@@ -181,6 +181,42 @@ impl SocketLayer {
                 tracing::warn!("the group {group} is not joined again: {error}");
             }
         }
+    }
+
+    /// Sends the records from `start` to `end`, which are the next ones of a socket with one holder, while nobody else's wait. How many; `None`, with nothing
+    /// done: it is not so.
+    pub(super) fn write_records(
+        &mut self,
+        now: Instant,
+        row: u32,
+        start: u64,
+        end: u64,
+    ) -> Option<usize> {
+        let id = self.sockets.row(row).datagram()?;
+        let is_next = self.sockets.datagram(id).written == start && start < end;
+        if !is_next || self.sockets.holders(row).len() != 1 || !self.senders.is_empty() {
+            return None;
+        }
+        let note = Written {
+            socket: self.sockets.id(row)?,
+            start,
+            end,
+            source: None,
+            mode: WriteMode::Plain,
+            in_place: false,
+            stamps: 0,
+        };
+        if self.senders.note(&mut self.sockets, row, id, &note) != Noted::Done {
+            return None;
+        }
+        let Self {
+            stack,
+            sockets,
+            link,
+            senders,
+            ..
+        } = self;
+        Some(senders.poll(now, stack, sockets, link))
     }
 
     /// Sends all that a program has written to a datagram socket, as far as the device takes it.

@@ -82,7 +82,7 @@ impl SocketLayer {
     }
 
     /// As [`SocketLayer::write`], of plain bytes that begin where the stream of a connection is known to end, by its only
-    /// holder, who did not lack space before. `None`, with nothing done: it is not so.
+    /// holder, who did not lack space before; or of records of datagrams. `None`, with nothing done: it is not so.
     pub(crate) fn write_next(
         &mut self,
         now: Instant,
@@ -90,6 +90,9 @@ impl SocketLayer {
         start: u64,
         end: u64,
     ) -> Option<()> {
+        if self.sockets.row(row).datagram().is_some() {
+            return self.write_records(now, row, start, end).map(drop);
+        }
         let connection = self.only_holders(row)?;
         self.stack.written_next(now, connection, start, end)?;
         mark(Mark::Accepted);
@@ -113,6 +116,11 @@ impl SocketLayer {
         start: u64,
         end: u64,
     ) -> Option<usize> {
+        if self.sockets.row(row).datagram().is_some() {
+            let sent = self.write_records(now, row, start, end);
+            self.link.flush();
+            return sent;
+        }
         if !self.stamps.is_idle() {
             self.write_next(now, row, start, end)?;
             return Some(self.transmit(now));

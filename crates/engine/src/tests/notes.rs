@@ -1,6 +1,7 @@
 //! Notes that are in no ring, and events that say nothing new.
 
 use crate::core::{EngineCore, SmallWrite};
+use crate::harness::datagrams::record_of;
 use crate::harness::{OTHER, Program, Socket, Wired, small_limits};
 use crate::sockets::user_buffer::UserBuffer;
 use std::io::IoSliceMut;
@@ -90,6 +91,54 @@ fn a_note_in_no_ring_is_refused_where_another_process_may_write_too() {
     assert!(wired.cores[0].poll_note(now, &next, false).is_some());
     wired.run_until_idle();
     assert_eq!(far.header().received_end(), 5);
+}
+
+#[test]
+fn a_datagram_in_no_ring_is_sent_unless_something_comes_before_it() {
+    let mut wired = Wired::new(small_limits());
+    let mut programs = [wired.attach(0), wired.attach(OTHER)];
+    let (socket, _) = programs[0].datagram_socket(&mut wired).unwrap();
+    let (other, to) = programs[1].datagram_socket(&mut wired).unwrap();
+    // From now on the neighbour is known.
+    programs[0].send_datagram(&socket, Some(to), b"first");
+    wired.run_until_idle();
+    let place = |payload: &[u8]| {
+        let note = programs[0].place_records(&socket, &record_of(Some(to), payload));
+        SmallWrite {
+            session: programs[0].session,
+            socket: note.socket,
+            start: note.start,
+            end: note.end,
+        }
+    };
+    let now = wired.now;
+    let (second, third) = (place(b"second"), place(b"third"));
+    for is_alone in [false, true] {
+        let core = &mut wired.cores[0];
+        assert_eq!(core.poll_note(now, &third, is_alone), None, "not the next");
+        let too_far = SmallWrite {
+            end: u64::MAX,
+            ..second
+        };
+        assert_eq!(
+            core.poll_note(now, &too_far, is_alone),
+            None,
+            "beyond the ring"
+        );
+    }
+    assert!(wired.cores[0].poll_note(now, &second, false).is_some());
+    assert_eq!(
+        wired.cores[0].poll_note(now, &second, true),
+        None,
+        "it is known"
+    );
+    assert!(wired.cores[0].poll_note(now, &third, true).is_some());
+    wired.cores[OTHER].poll(now, None);
+    for payload in [&b"first"[..], b"second", b"third"] {
+        let taken = programs[1].receive_datagram(&other).unwrap();
+        assert_eq!(taken.1, payload);
+    }
+    assert!(!wired.cores[0].programs.has_faulty());
 }
 
 /// A poll of the second core by a thread that is alone, with a buffer for so many bytes of the socket lent. How many were placed, and

@@ -18,6 +18,7 @@ use super::{
     value,
     works::{BATCH, CHECKS, CONNECTIONS, MANY, SMALL, WORKS, asked_of, bytes, of_several_packets},
 };
+use crate::control::{self, Control};
 use statistics::Summary;
 
 /// Somebody who works for this part of the time is taken not to wait.
@@ -31,6 +32,8 @@ pub struct Found {
     /// The same of [`CHECKS`].
     pub checks: Vec<(Work, usize, Seen)>,
     device_ns: Vec<f64>,
+    /// How fast the machine was meanwhile ([`Control::ratio`]).
+    pub machine: f64,
 }
 
 /// What a stack costs: the server's part and its clients'.
@@ -42,16 +45,24 @@ pub struct Fitted {
     device_ns: Vec<f64>,
 }
 
-pub fn measure(testbed: &Testbed, stack: Stack, batches: u8, say: &Say) -> anyhow::Result<Found> {
-    let each = |works: &[Work]| -> anyhow::Result<_> {
+pub fn measure(
+    testbed: &Testbed,
+    control: &Control,
+    stack: Stack,
+    batches: u8,
+    say: &Say,
+) -> anyhow::Result<Found> {
+    let mut ratios = Vec::new();
+    let mut each = |works: &[Work]| -> anyhow::Result<_> {
         let mut seen = Vec::new();
         for work in works {
+            let work = asked_of(stack, *work);
             seen.extend(trials(
-                testbed,
-                stack,
-                asked_of(stack, *work),
+                (testbed, control),
+                (stack, work),
                 batches,
                 say,
+                &mut ratios,
             )?);
         }
         Ok(seen)
@@ -71,20 +82,22 @@ pub fn measure(testbed: &Testbed, stack: Stack, batches: u8, say: &Say) -> anyho
             *ns = ns.min(1e9 / seen.rate_per_s);
         }
     }
+    let machine = Summary::of(&ratios).context("no trial")?.median;
     Ok(Found {
         seen,
         checks,
         device_ns,
+        machine,
     })
 }
 
-/// What is seen of one work, with each number of connections.
+/// What is seen of one work, with each number of connections. `ratios` gets how fast the machine was beside what counts.
 fn trials(
-    testbed: &Testbed,
-    stack: Stack,
-    work: Work,
+    (testbed, control): (&Testbed, &Control),
+    (stack, work): (Stack, Work),
     batches: u8,
     say: &Say,
+    ratios: &mut Vec<f64>,
 ) -> anyhow::Result<Vec<(Work, usize, Seen)>> {
     say.say(&format!(
         "{stack}: answers of {} bytes, {} µs of computation{}",
@@ -100,11 +113,18 @@ fn trials(
     let wanted = CONNECTIONS.map(|_| Wanted::exactly(usize::from(batches)));
     let found = in_turns(&wanted, |index| {
         let connections = CONNECTIONS[index];
-        testbed.with_others(&server, || testbed.ask(&server, work, connections, BATCH))
+        let ratio = control.ratio(testbed, connections)?;
+        let ask = || testbed.ask(&server, work, connections, BATCH);
+        let (seen, others) = testbed.with_others(&server, ask)?;
+        Ok(((seen, ratio), control::others(others, ratio)))
     })?;
     let each = CONNECTIONS.into_iter().zip(found);
-    each.map(|(connections, found)| Ok((work, connections, middle(found.runs)?)))
-        .collect()
+    each.map(|(connections, found)| {
+        let (seen, beside): (Vec<Seen>, Vec<f64>) = found.runs.into_iter().unzip();
+        ratios.extend(beside);
+        Ok((work, connections, middle(seen)?))
+    })
+    .collect()
 }
 
 /// The batch with the middle rate.
@@ -402,6 +422,7 @@ mod tests {
             seen: WORKS.into_iter().flat_map(each).collect(),
             checks: Vec::new(),
             device_ns: Vec::new(),
+            machine: 1.0,
         }
     }
 

@@ -63,50 +63,76 @@ impl Load {
     }
 }
 
-/// Adds redis's rows; why there are none where it is not installed.
-pub(super) fn measure(
-    bench: &Bench<'_>,
-    stacks: &[Stack],
-    interrupt: &Interrupt,
-    rows: &mut Vec<Row>,
-) -> anyhow::Result<Option<String>> {
-    let &Bench {
-        testbed,
-        preset,
-        say,
-        ..
-    } = bench;
-    let (Some(server), Some(client)) = (find("redis-server"), find("redis-benchmark")) else {
-        return Ok(Some(
-            "redis-server and redis-benchmark are not in PATH".to_owned(),
-        ));
-    };
-    // Connections of a request each would use up the client's ports, which TIME-WAIT holds for a minute: tcp(7).
-    let reuse = ["sh", "-c", "echo 1 >/proc/sys/net/ipv4/tcp_tw_reuse"].map(OsString::from);
-    testbed.client("sh", &reuse, PATIENCE)?;
-    say.say("redis on the kernel is recorded");
-    let seen = record(testbed, &server, &client, interrupt)?;
-    let (workload, extra) = told_apart(seen, preset)?;
-    for &stack in stacks {
-        let running = start(testbed, stack, &server)?;
+/// redis, where it is installed, and what of its work is its own once it was recorded.
+pub(super) struct Redis<'a> {
+    server: PathBuf,
+    client: PathBuf,
+    interrupt: &'a Interrupt,
+    recorded: Option<(Workload, Extra)>,
+}
+
+impl<'a> Redis<'a> {
+    /// `None`: it is not installed.
+    pub(super) fn find(
+        testbed: &Testbed,
+        interrupt: &'a Interrupt,
+    ) -> anyhow::Result<Option<Self>> {
+        let (Some(server), Some(client)) = (find("redis-server"), find("redis-benchmark")) else {
+            return Ok(None);
+        };
+        // Connections of a request each would use up the client's ports, which TIME-WAIT holds for a minute: tcp(7).
+        let reuse = ["sh", "-c", "echo 1 >/proc/sys/net/ipv4/tcp_tw_reuse"].map(OsString::from);
+        testbed.client("sh", &reuse, PATIENCE)?;
+        Ok(Some(Self {
+            server,
+            client,
+            interrupt,
+            recorded: None,
+        }))
+    }
+
+    /// Adds its rows of a stack. It is recorded on the kernel, whose costs are known by then, before the first.
+    pub(super) fn measure(
+        &mut self,
+        bench: &Bench<'_>,
+        stack: Stack,
+        rows: &mut Vec<Row>,
+    ) -> anyhow::Result<()> {
+        let Bench {
+            testbed,
+            preset,
+            say,
+            ..
+        } = bench;
+        let (workload, extra) = match self.recorded.take() {
+            Some(recorded) => recorded,
+            None => {
+                say.say("redis on the kernel is recorded");
+                let seen = record(testbed, &self.server, &self.client, self.interrupt)?;
+                told_apart(seen, preset)?
+            }
+        };
+        let running = start(testbed, stack, &self.server)?;
         say.say(&format!("redis, {stack}"));
         let mut predictions = Vec::new();
         for load in &LOADS {
             let why = load.not_known.map(str::to_owned);
-            predictions.push(match why.or_else(|| unknown(preset, stack, load.clients)) {
+            let prediction = match why.or_else(|| unknown(preset, stack, load.clients)) {
                 Some(why) => Err(why),
                 None => Ok(predicted(&workload, preset, extra, stack, load.clients)?),
-            });
+            };
+            predictions.push((load.clients, prediction));
         }
-        let found = measured(bench, (stack, &running), predictions, |index| {
-            benchmark(testbed, &client, &running, &LOADS[index])
+        self.recorded = Some((workload, extra));
+        let found = measured(bench, &running, predictions, |index| {
+            benchmark(testbed, &self.client, &running, &LOADS[index])
         })?;
         for (load, (prediction, measured)) in LOADS.iter().zip(found) {
             let what = (load.workload, stack, load.clients);
             rows.push(Row::new(what, prediction, measured, load.clients > 1));
         }
+        Ok(())
     }
-    Ok(None)
 }
 
 /// Watches redis on the kernel, and its clients in their own network beside it. That redis's event loop writes all answers before it sleeps is known of

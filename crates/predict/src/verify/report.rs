@@ -9,14 +9,19 @@ use super::{
 };
 
 /// Predictions beside measurements.
-pub fn of(rows: &[Row], preset: &Preset, idle_held: bool, missing: &[String]) -> Document {
+pub fn of(
+    rows: &[Row],
+    preset: &Preset,
+    idle_not_held: Option<&str>,
+    missing: &[String],
+) -> Document {
     let mut d = Document::new("The planner's predictions beside measurements");
     d.text(format!(
         "On {}. Clients of one host wait for each answer of a server on the other; both share this machine. \
-         Processors are {} from deep idle states, for every stack alike. Measured: medians of {} to {} runs ({} where \
+         Processors {}, for every stack alike. Measured: medians of {} to {} runs ({} where \
          nothing is predicted), as many as it takes to know them within the bound, and how far apart the values are between which the median lies with 95 %, as a part of it.",
         preset.machine,
-        if idle_held { "kept" } else { "not kept" },
+        idle_not_held.map_or("are kept from deep idle states".to_owned(), |why| format!("idle as they are set ({why})")),
         super::RUNS.start(),
         super::RUNS.end(),
         super::RUNS_UNKNOWN
@@ -56,7 +61,7 @@ pub fn of(rows: &[Row], preset: &Preset, idle_held: bool, missing: &[String]) ->
         };
         format!(
             "Disturbed: {} on {} with {} clients; {} runs do not count, because others used more than {:.0} % of a \
-             processor{still}.",
+             processor, or the server that is asked beside them was further off than the bound{still}.",
             row.workload,
             row.stack,
             row.clients,
@@ -238,7 +243,7 @@ mod tests {
         let text = of(
             &rows,
             &Preset::shipped(),
-            true,
+            None,
             &["redis is missing".to_owned()],
         );
         let text = text.to_text();

@@ -117,6 +117,11 @@ impl Stream {
         self.at(place)?.sender()?.push(outgoing, slices)
     }
 
+    /// Whether a datagram waits.
+    pub fn has_datagram(&self) -> bool {
+        self.living_udp().any(|part| part.readable_bytes() > 0)
+    }
+
     /// Whether a datagram for an engine goes at once, or fails.
     pub fn takes_datagrams(&self, place: EngineIndex) -> bool {
         let ends = Readiness::OUT | Readiness::ERR | Readiness::HUP;

@@ -6,7 +6,7 @@ use std::io::IoSliceMut;
 use std::mem;
 use std::os::fd::RawFd;
 
-use client::address::{self, Name};
+use client::address::{self, Family, Name};
 use client::{Failure, HeardBy, Received};
 use rustix::io::Errno;
 
@@ -39,8 +39,8 @@ pub struct Receiving {
     flags: i32,
     deadline: Option<Deadline>,
     kernel_asked: bool,
-    /// It found nothing, and the engine's side was asked for what has come meanwhile.
-    has_looked_again: bool,
+    /// The engine's side was asked for what has come.
+    has_looked: bool,
 }
 
 impl Receiving {
@@ -53,8 +53,14 @@ impl Receiving {
             flags,
             deadline: None,
             kernel_asked: false,
-            has_looked_again: false,
+            has_looked: false,
         })
+    }
+
+    /// The family of the socket, and what its program wants to hear with datagrams.
+    pub fn told(&self) -> (Family, u32) {
+        let socket = self.call.socket();
+        socket.map_or((Family::V4, 0), |socket| (socket.family(), socket.wanted()))
     }
 
     /// The kernel had nothing.
@@ -95,13 +101,18 @@ impl Receiving {
             };
             let peeks = self.flags & libc::MSG_PEEK != 0;
             let looks_ahead = peeks && served.socket.peek_from().is_some();
+            // What has come to an engine inside is there when it is asked for; nearly always nothing was there before.
+            if !self.has_looked && !served.stream.has_datagram() {
+                self.has_looked = true;
+                served.stream.on_idle_look();
+            }
             let heard = served.stream.rx_events();
             let tried = self.try_once(&served, slices);
             sigio::settle(served.socket, &served.stream);
             if let Some(step) = tried? {
                 return Ok(Some(step));
             }
-            if !mem::replace(&mut self.has_looked_again, true) {
+            if !mem::replace(&mut self.has_looked, true) {
                 served.stream.on_idle_look();
                 if served.stream.rx_events() != heard || served.stream.has_error() {
                     continue;

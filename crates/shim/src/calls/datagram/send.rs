@@ -42,7 +42,8 @@ pub fn send(
     if socket.has_corked() {
         return cork::append(fd, socket, slices, flags);
     }
-    let connected = socket.stream().filter(|_| socket.has_engine_peer());
+    let has_peer = socket.has_engine_peer();
+    let connected = has_peer.then(|| socket.stream()).flatten();
     let to = match name {
         Some(name) => match destination(fd, socket, name)? {
             Some(to) => Some(to),

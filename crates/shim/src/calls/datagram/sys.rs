@@ -150,11 +150,20 @@ pub unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_int) -> 
             }
             // SAFETY: name and control buffers are the caller's.
             Some(Step::Delivered(letter)) => unsafe {
-                return Ok(Some(give_letter(fd, message, &letter, flags)));
+                return Ok(Some(give_letter(
+                    (fd, receiving.told()),
+                    message,
+                    &letter,
+                    flags,
+                )));
             },
             // SAFETY: as above.
             Some(Step::Failure(letter)) => unsafe {
-                return Ok(Some(give_failure(fd, message, &letter)));
+                return Ok(Some(give_failure(
+                    (fd, receiving.told().0),
+                    message,
+                    &letter,
+                )));
             },
             Some(Step::AskKernel) => {
                 let name_room = message.msg_namelen;
@@ -178,14 +187,13 @@ pub unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_int) -> 
 }
 
 unsafe fn give_letter(
-    fd: RawFd,
+    (fd, (family, wanted)): (RawFd, (Family, u32)),
     message: &mut msghdr,
     Arrived { letter, place }: &Arrived<Received>,
     flags: c_int,
 ) -> usize {
     let record = &letter.record;
     let len = usize::try_from(record.len).unwrap_or(0);
-    let (family, wanted) = shown_to(fd);
     // SAFETY: the caller's buffers.
     unsafe { give_name(message, record.source, family, *place) };
     let mut control = Control::new(control_room(message));
@@ -210,7 +218,7 @@ unsafe fn give_letter(
 }
 
 unsafe fn give_failure(
-    fd: RawFd,
+    (fd, family): (RawFd, Family),
     message: &mut msghdr,
     Arrived { letter, place }: &Arrived<Failure>,
 ) -> usize {
@@ -218,7 +226,6 @@ unsafe fn give_failure(
         // SAFETY: the caller's buffers.
         return unsafe { give_stamp(fd, message, letter, *place) };
     }
-    let (family, _) = shown_to(fd);
     // SAFETY: the caller's buffers.
     unsafe { give_name(message, letter.record.destination, family, *place) };
     let mut control = Control::new(control_room(message));
@@ -277,13 +284,6 @@ unsafe fn give_stamp(
     // SAFETY: the caller's buffers.
     unsafe { give_entry(message, &control, letter.is_cut) };
     letter.copied
-}
-
-/// The family of a socket, and what its program wants to hear with datagrams.
-fn shown_to(fd: RawFd) -> (Family, u32) {
-    let call = Call::begin(fd);
-    let socket = call.as_ref().and_then(Call::socket);
-    socket.map_or((Family::V4, 0), |socket| (socket.family(), socket.wanted()))
 }
 
 /// The own address that a datagram was spoken to: for a group or a broadcast that of the interface.

@@ -1,0 +1,110 @@
+//! Whether the machine is as fast as it was: a server on the kernel is asked the same again and again, and a run beside which it answered otherwise than
+//! at the beginning does not count. Whether a run fits a model or a prediction has no part in it.
+//!
+//! What other machines on the same host take is seen by no counter of this one.
+
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use load::trial::{Server, Stack, Testbed};
+
+use crate::calibrate::works::SMALL;
+
+const PORT: u16 = 7008;
+/// A lone client sleeps and is woken for each answer; several take answers as they come.
+const CLIENTS: [usize; 2] = [1, 8];
+const RUN: Duration = Duration::from_millis(100);
+/// Runs with each at the beginning: the machine is taken to be as fast as in the faster quarter of them.
+const RUNS: usize = 40;
+/// What an answer says of the machine is taken to hold so long.
+const RECENT: Duration = Duration::from_millis(700);
+/// A run beside which the server answered more than this part faster or slower was one of another machine.
+const CHANGE: f64 = 0.1;
+/// The part of a processor that others are taken to have used beside such a run.
+const ANOTHER_MACHINE: f64 = 1.0;
+
+/// The server, and how many requests it answers each second, with one client and with several.
+pub struct Control {
+    server: Server,
+    of: [Rate; 2],
+}
+
+struct Rate {
+    clients: usize,
+    at_first_per_s: f64,
+    /// When it was asked last, and how many times as many it answered as at first.
+    last: Cell<Option<(Instant, f64)>>,
+}
+
+impl Control {
+    pub fn start(testbed: &Testbed) -> anyhow::Result<Self> {
+        let server = testbed.serve_at(Stack::Kernel, PORT, SMALL)?;
+        let mut seen = CLIENTS.map(|clients| (clients, Vec::new()));
+        for _ in 0..RUNS {
+            for (clients, rates) in &mut seen {
+                rates.push(testbed.ask(&server, SMALL, *clients, RUN)?.rate_per_s);
+            }
+        }
+        let of = seen.map(|(clients, rates)| Rate {
+            clients,
+            at_first_per_s: faster_quarter(rates),
+            last: Cell::new(None),
+        });
+        Ok(Self { server, of })
+    }
+
+    /// How many times as many requests it answers now as at first, or did a moment ago; beside a run with so many clients.
+    pub fn ratio(&self, testbed: &Testbed, clients: usize) -> anyhow::Result<f64> {
+        let rate = match clients {
+            1 => self.of.first(),
+            _ => self.of.last(),
+        };
+        let rate = rate.context("invariant: there are two")?;
+        if let Some((when, ratio)) = rate.last.get()
+            && when.elapsed() < RECENT
+        {
+            return Ok(ratio);
+        }
+        let now = testbed.ask(&self.server, SMALL, rate.clients, RUN)?;
+        let ratio = now.rate_per_s / rate.at_first_per_s;
+        rate.last.set(Some((Instant::now(), ratio)));
+        Ok(ratio)
+    }
+}
+
+fn faster_quarter(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() * 3 / 4).copied().unwrap_or(f64::NAN)
+}
+
+/// The part of a processor that others used beside a run, or are taken to have used where the machine was another one.
+pub fn others(others: f64, ratio: f64) -> f64 {
+    if (ratio - 1.0).abs() > CHANGE {
+        others.max(ANOTHER_MACHINE)
+    } else {
+        others
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use load::trial::quiet::OTHERS;
+
+    use super::*;
+
+    #[test]
+    fn the_machine_is_as_fast_as_in_the_faster_quarter_of_the_first_runs() {
+        let two_speeds = (0..40).map(|n| if n % 3 == 0 { 95.0 } else { 50.0 });
+        assert!((faster_quarter(two_speeds.collect()) - 95.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_run_counts_unless_the_machine_was_further_off_than_allowed() {
+        assert!(others(0.0, 0.95) <= OTHERS && others(0.05, 1.09) <= OTHERS);
+        assert!(others(0.0, 0.85) > OTHERS && others(0.0, 1.2) > OTHERS);
+        assert!(others(3.0, 1.2) > 2.0);
+    }
+}
