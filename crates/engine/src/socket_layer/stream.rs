@@ -90,10 +90,9 @@ impl SocketLayer {
         start: u64,
         end: u64,
     ) -> Option<()> {
-        if self.sockets.row(row).datagram().is_some() {
+        let Some(connection) = self.only_holders(row) else {
             return self.write_records(now, row, start, end).map(drop);
-        }
-        let connection = self.only_holders(row)?;
+        };
         self.stack.written_next(now, connection, start, end)?;
         mark(Mark::Accepted);
         self.sockets.copies.on_written(end - start, false);
@@ -107,7 +106,7 @@ impl SocketLayer {
         self.sockets.row(row).connection().filter(|_| is_usual)
     }
 
-    /// [`Self::write_next`], and what is written leaves. Says how many segments did.
+    /// [`Self::write_next`], and what is written leaves, while nobody asks for times of sending. Says how many segments did.
     #[inline(always)]
     pub(crate) fn write_and_transmit(
         &mut self,
@@ -116,16 +115,11 @@ impl SocketLayer {
         start: u64,
         end: u64,
     ) -> Option<usize> {
-        if self.sockets.row(row).datagram().is_some() {
+        let Some(connection) = self.only_holders(row) else {
             let sent = self.write_records(now, row, start, end);
             self.link.flush();
             return sent;
-        }
-        if !self.stamps.is_idle() {
-            self.write_next(now, row, start, end)?;
-            return Some(self.transmit(now));
-        }
-        let connection = self.only_holders(row)?;
+        };
         let (stack, host, egress) = (&mut self.stack, &mut self.sockets, &mut self.link);
         mark(Mark::Accepted);
         let span = (start, end);
