@@ -20,6 +20,7 @@
 mod batch;
 mod helper;
 mod kept;
+mod poll_lock;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -59,9 +60,6 @@ const LATE: Itimerspec = Itimerspec {
     },
 };
 const _: () = assert!(LATE.it_value.tv_nsec.unsigned_abs() == TICK_US * 1_000);
-/// Whoever needs the poll lock tries as often as that, some microseconds, which is how long a poll takes, before it gives its processor
-/// away: to others that compute, for as long as they may.
-const TRIES_PER_YIELD: u32 = 256;
 /// Polls that one thread makes because others request them, before it leaves them to the helper.
 const POLLS_FOR_OTHERS: u32 = 16;
 
@@ -219,26 +217,6 @@ impl Inline {
     fn end(&self, place: &mut Option<CoreLoop>) {
         self.ended.store(true, Ordering::Release);
         *place = None;
-    }
-
-    /// As `try_run`, waiting for the poll lock.
-    fn run_surely<T>(
-        &self,
-        mut work: impl FnMut(&mut CoreLoop) -> Result<T, StartError>,
-    ) -> Option<T> {
-        let mut tries = 0_u32;
-        while !self.ended.load(Ordering::Acquire) {
-            if let Some(result) = self.try_run(&mut work) {
-                return Some(result);
-            }
-            tries = tries.wrapping_add(1);
-            if tries.is_multiple_of(TRIES_PER_YIELD) {
-                rustix::thread::sched_yield();
-            } else {
-                core::hint::spin_loop();
-            }
-        }
-        None
     }
 
     /// After anything that changes how long the helper may sleep: it looks in a millisecond, and as often as it does while threads poll. By
