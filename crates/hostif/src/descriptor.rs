@@ -304,6 +304,23 @@ pub struct Written {
     pub stamps: u8,
 }
 
+impl Written {
+    /// Bytes in the window, and nothing else to be said of them.
+    #[must_use]
+    #[inline(always)]
+    pub const fn plain(socket: SocketId, start: u64, end: u64) -> Written {
+        Written {
+            socket,
+            start,
+            end,
+            source: None,
+            mode: WriteMode::Plain,
+            in_place: false,
+            stamps: 0,
+        }
+    }
+}
+
 /// How bytes were written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WriteMode {

@@ -57,7 +57,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             Ok(testbed) => {
                 let say = Say::from_now();
                 let batches = arguments.batches;
-                let control = Control::start(&testbed)?;
+                let control = Control::start(&testbed, &say)?;
                 for stack in Stack::ALL {
                     of_a_stack(&mut preset, (&testbed, &control), stack, batches, &say)?;
                 }

@@ -141,7 +141,7 @@ pub fn execute(json: bool) -> anyhow::Result<ExitCode> {
     let preset = of_the_calls(BATCHES)?;
     let testbed = Testbed::create(interrupt.clone())?;
     let mut bench = Bench {
-        control: Control::start(&testbed)?,
+        control: Control::start(&testbed, &say)?,
         testbed: &testbed,
         preset,
         machine: 1.0,
@@ -192,19 +192,23 @@ impl Bench<'_> {
         self.machine = machine.unwrap_or(self.machine);
         Ok(machine.is_some())
     }
+}
 
-    /// Why nothing is known of a row beside which the machine was so fast.
-    fn changed(&self, ratios: &[f64]) -> Option<String> {
-        let now = Summary::of(ratios)?.median / self.machine - 1.0;
-        let how = if now < 0.0 { "slower" } else { "faster" };
-        (now.abs() > CHANGE).then(|| {
-            format!(
-                "the machine had become {:.0} % {how} since its costs were measured: a server on the kernel that was asked the same then and now says so ({:.0} % are allowed)",
-                100.0 * now.abs(),
-                100.0 * CHANGE
-            )
-        })
+/// Why nothing is known of a row beside whose runs the machine was so fast, where it was so fast while the stack was calibrated.
+fn changed(then: f64, ratios: &[f64]) -> Option<String> {
+    if ratios.iter().any(|ratio| control::is_another(*ratio)) {
+        let why = "the machine was seldom as fast as at the beginning: so says a server on the kernel that was asked the same beside all runs";
+        return Some(why.to_owned());
     }
+    let now = Summary::of(ratios)?.median / then - 1.0;
+    let how = if now < 0.0 { "slower" } else { "faster" };
+    (now.abs() > CHANGE).then(|| {
+        format!(
+            "the machine had become {:.0} % {how} since its costs were measured: a server on the kernel that was asked the same then and now says so ({:.0} % are allowed)",
+            100.0 * now.abs(),
+            100.0 * CHANGE
+        )
+    })
 }
 
 fn own_server(bench: &Bench<'_>, stack: Stack, rows: &mut Vec<Row>) -> anyhow::Result<()> {
@@ -305,6 +309,7 @@ fn busy_machine(
             rate_per_s: seen.rate_per_s,
             mean_us: seen.mean_us,
             ratio: 1.0,
+            others: 0.0,
         });
     }
     let measured = Measured::of(QuietRuns {
@@ -324,6 +329,8 @@ struct Run {
     mean_us: f64,
     /// How fast the machine was beside it ([`Control::ratio`]).
     ratio: f64,
+    /// The part of a processor that others used beside it.
+    others: f64,
 }
 
 /// What some runs measured.
@@ -343,7 +350,7 @@ impl Measured {
             rate_per_s: Summary::of(&rates).context("no run")?,
             mean_us: Summary::of(&means).context("no run")?,
             disturbed: found.disturbed,
-            others: found.others,
+            others: found.runs.iter().map(|run| run.others).fold(0.0, f64::max),
         })
     }
 }
@@ -369,13 +376,14 @@ fn measured(
             rate_per_s,
             mean_us,
             ratio,
+            others,
         };
-        Ok((run, control::others(others, ratio)))
+        Ok((run, control::disturbance(others, ratio)))
     })?;
     let judged = rows.into_iter().zip(found);
     let judged = judged.map(|((_, prediction), found)| {
         let ratios: Vec<f64> = found.runs.iter().map(|run| run.ratio).collect();
-        let changed = bench.changed(&ratios);
+        let changed = changed(bench.machine, &ratios);
         let prediction = prediction.and_then(|known| changed.map_or(Ok(known), Err));
         Ok((prediction, Measured::of(found)?))
     });
@@ -418,6 +426,7 @@ mod tests {
                 rate_per_s: *rate,
                 mean_us: 1e6 / rate,
                 ratio: 1.0,
+                others: 0.0,
             };
             let runs: Vec<Run> = rates.iter().map(run).collect();
             let wanted = runs_of_a_prediction();
@@ -429,6 +438,15 @@ mod tests {
             .collect();
         assert!(!of(&two_ways));
         assert_eq!(runs(&Err(String::new())).most, RUNS_UNKNOWN);
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_row_beside_which_the_machine_was_another_one() {
+        assert_eq!(changed(0.95, &[0.93, 0.97, 0.99]), None);
+        assert!(changed(1.0, &[0.92; 9]).unwrap().contains("8 % slower"));
+        assert!(changed(0.93, &[1.0; 9]).unwrap().contains("8 % faster"));
+        // Runs that do not count were kept for want of others.
+        assert!(changed(1.0, &[1.0, 0.6, 1.0]).unwrap().contains("seldom"));
     }
 
     fn runs_of_a_prediction() -> Wanted<Run> {

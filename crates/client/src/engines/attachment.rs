@@ -24,6 +24,9 @@ use crate::engines::inline_engine::{self, Held};
 use crate::private::PrivateFd;
 use crate::threads::signal_deferral::SignalDeferral;
 
+/// Less than this in one send may wait for the next.
+pub(crate) const SMALL_BYTES: usize = 4096;
+
 /// How often a producer yields to an engine that has not emptied a ring before it naps.
 const YIELDS: u32 = 64;
 const NAP: Timespec = Timespec {

@@ -10,6 +10,7 @@ use hostif::stages::{Mark, mark};
 use hostif::{FileSource, SocketHeader, Span, WindowSpan, WriteMode, Written};
 use rustix::io::Errno;
 
+use crate::engines::attachment::SMALL_BYTES;
 use crate::readiness::State;
 use crate::socket::{LockedWindow, Socket};
 use crate::tcp::byte_channels::ChannelSpace;
@@ -19,9 +20,6 @@ use crate::tcp::sys;
 
 /// The engine hears of a long write piece by piece, so that it sends one piece while the next is copied.
 const CHUNK_BYTES: usize = 64 * 1024;
-
-/// Less than this in one send may wait for the next.
-const SMALL_BYTES: usize = 4096;
 
 /// Free bytes of a send window, with the send lock held.
 struct FreeSpace<'a> {

@@ -7,11 +7,9 @@ use hostif::header::SHUT_WRITE;
 use hostif::{SocketHeader, Written};
 use rustix::io::Errno;
 
+use crate::engines::attachment::SMALL_BYTES;
 use crate::socket::{LockedWindow, Socket};
 use crate::udp::socket::UdpSocket;
-
-/// Records of at most so many bytes need not go by the ring to an engine inside.
-const SMALL_BYTES: u64 = 4096;
 
 /// Records on their way into a send ring, with its lock held. The engine hears of them when it is dropped.
 pub struct DatagramSender<'a> {
@@ -84,38 +82,27 @@ impl Drop for DatagramSender<'_> {
         if self.end == self.start {
             return;
         }
-        let note = Written {
-            socket: self.ring.id,
-            start: self.start,
-            end: self.end,
-            source: None,
-            mode: hostif::WriteMode::Plain,
-            in_place: false,
-            stamps: 0,
-        };
-        let Self {
-            ring: LockedWindow {
-                attachment, header, ..
-            },
-            start,
-            end,
-        } = self;
-        // Still under the lock, as for streams: who sees the position finds the note in a ring, or it is sent. It fails
+        let LockedWindow {
+            id,
+            attachment,
+            ref header,
+            ..
+        } = self.ring;
+        let note = Written::plain(id, self.start, self.end);
+        let is_small = self.end - self.start <= SMALL_BYTES as u64;
+        // Still under the lock, and before the position, as for streams: who sees it finds the note in a ring, or it is sent. It fails
         // only when the engine is gone, and then the next call says so.
-        header.program_set_written(*end);
-        let is_told = if *end - *start <= SMALL_BYTES {
+        let is_told = if is_small {
             attachment.tell_of_datagram(&note)
         } else {
-            let is_pushed = attachment.push(&attachment.sends, &note).is_ok();
-            if is_pushed {
-                attachment.ring_engine();
-            }
-            is_pushed
+            attachment.push(&attachment.sends, &note).is_ok()
         };
         if is_told {
+            header.program_set_written(self.end);
             header.program_count_write();
-        } else {
-            header.program_set_written(*start);
+        }
+        if is_told && !is_small {
+            attachment.ring_engine();
         }
     }
 }

@@ -49,17 +49,8 @@ impl Program {
         let start = header.written();
         window.copy_in(start, records);
         let end = start + records.len() as u64;
-        let note = Written {
-            socket: socket.id,
-            start,
-            end,
-            source: None,
-            mode: hostif::WriteMode::Plain,
-            in_place: false,
-            stamps: 0,
-        };
         header.program_set_written(end);
-        note
+        Written::plain(socket.id, start, end)
     }
 
     /// Sends one datagram.

@@ -9,7 +9,7 @@ use crate::errno;
 use crate::sockets::datagrams::receive_limit;
 use crate::sockets::rows::Kind;
 use core::net::{IpAddr, SocketAddr};
-use hostif::{DatagramOptions, Flags, MembershipChange, WriteMode, Written};
+use hostif::{DatagramOptions, Flags, MembershipChange, Written};
 use nic::sharing::Transport;
 use rustix::io::Errno;
 use stack::udp::MtuDiscovery;
@@ -197,26 +197,12 @@ impl SocketLayer {
         if !is_next || self.sockets.holders(row).len() != 1 || !self.senders.is_empty() {
             return None;
         }
-        let note = Written {
-            socket: self.sockets.id(row)?,
-            start,
-            end,
-            source: None,
-            mode: WriteMode::Plain,
-            in_place: false,
-            stamps: 0,
-        };
+        let note = Written::plain(self.sockets.id(row)?, start, end);
         if self.senders.note(&mut self.sockets, row, id, &note) != Noted::Done {
             return None;
         }
-        let Self {
-            stack,
-            sockets,
-            link,
-            senders,
-            ..
-        } = self;
-        Some(senders.poll(now, stack, sockets, link))
+        let (stack, sockets, link) = (&mut self.stack, &mut self.sockets, &mut self.link);
+        Some(self.senders.poll(now, stack, sockets, link))
     }
 
     /// Sends all that a program has written to a datagram socket, as far as the device takes it.

@@ -116,9 +116,9 @@ impl SocketLayer {
         end: u64,
     ) -> Option<usize> {
         let Some(connection) = self.only_holders(row) else {
-            let sent = self.write_records(now, row, start, end);
+            let sent = self.write_records(now, row, start, end)?;
             self.link.flush();
-            return sent;
+            return Some(sent);
         };
         let (stack, host, egress) = (&mut self.stack, &mut self.sockets, &mut self.link);
         mark(Mark::Accepted);

@@ -116,7 +116,7 @@ fn trials(
         let ratio = control.ratio(testbed, connections)?;
         let ask = || testbed.ask(&server, work, connections, BATCH);
         let (seen, others) = testbed.with_others(&server, ask)?;
-        Ok(((seen, ratio), control::others(others, ratio)))
+        Ok(((seen, ratio), control::disturbance(others, ratio)))
     })?;
     let each = CONNECTIONS.into_iter().zip(found);
     each.map(|(connections, found)| {

@@ -6,10 +6,10 @@ use std::io::IoSlice;
 
 use hostif::header::SHUT_WRITE;
 use hostif::stages::{Mark, mark};
-use hostif::{Flags, SocketHeader, WriteMode, Written};
+use hostif::{Flags, SocketHeader, Written};
 
+use crate::engines::attachment::SMALL_BYTES;
 use crate::engines::inline_engine::Held;
-use crate::tcp::send::SMALL_BYTES;
 use crate::tcp::socket::TcpSocket;
 
 impl TcpSocket {
@@ -45,15 +45,7 @@ impl TcpSocket {
         for slice in slices {
             end += window.copy_in(end, slice) as u64;
         }
-        let note = Written {
-            socket: self.id(),
-            start: written,
-            end,
-            source: None,
-            mode: WriteMode::Plain,
-            in_place: false,
-            stamps: 0,
-        };
+        let note = Written::plain(self.id(), written, end);
         mark(Mark::Pushed);
         header.program_set_written(end);
         if !attachment.tell_written(&note, held) {
