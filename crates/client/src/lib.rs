@@ -41,8 +41,8 @@ pub use hostif::{
     DatagramOptions, Figures, OptionChanges, Query, ShutdownHow, SocketId, SocketOption, WriteMode,
 };
 pub use private::{
-    PrivateFd, close_relocated, first_private, is_private, lowest_private, relocate, relocated,
-    unmark,
+    PrivateFd, close_relocated, enlarge_table, first_private, is_private, lowest_private, relocate,
+    relocated, unmark,
 };
 pub use readiness::{Readiness, State};
 pub use rustix::io::Errno;

@@ -39,13 +39,31 @@ pub fn lowest_private() -> RawFd {
 }
 
 fn look_at_limit() -> RawFd {
+    let first = first_below_limit();
+    FIRST.store(first, Ordering::Relaxed);
+    first
+}
+
+fn first_below_limit() -> RawFd {
     let limit = rustix::process::getrlimit(Resource::Nofile)
         .current
         .unwrap_or(u64::MAX);
     let half = i32::try_from(limit / 2).unwrap_or(PREFERRED_FIRST);
-    let first = half.clamp(3, PREFERRED_FIRST);
-    FIRST.store(first, Ordering::Relaxed);
-    first
+    half.clamp(3, PREFERRED_FIRST)
+}
+
+/// Has the kernel enlarge the process's table of descriptors for private numbers, before there is a second thread: of a process with
+/// several, whoever needs a larger table waits for a grace period of RCU, 5 to 20 ms (`expand_fdtable`, fs/file.c). Neither
+/// locks nor allocates.
+pub fn enlarge_table() {
+    let Ok(low) = hostif::sync::doorbell::create() else {
+        return;
+    };
+    // The limit may be another one when the first private number is made.
+    let high = rustix::io::fcntl_dupfd_cloexec(&low, first_below_limit());
+    for fd in [Ok(low), high].into_iter().flatten() {
+        sys::close(fd.into_raw_fd());
+    }
 }
 
 fn place_of(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
@@ -203,6 +221,15 @@ impl Drop for PrivateFd {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_table_of_descriptors_has_room_for_private_numbers_before_there_is_one() {
+        enlarge_table();
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+        let size: RawFd = size.unwrap().trim().parse().unwrap();
+        assert!(size > first_private(), "room for {size} numbers");
+    }
 
     #[test]
     fn a_relocated_descriptor_is_high_and_marked_until_its_owner_closes_it() {

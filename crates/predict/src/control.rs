@@ -47,9 +47,14 @@ impl Control {
                 rates.push(testbed.ask(&server, SMALL, *clients, RUN)?.rate_per_s);
             }
         }
+        for (_, rates) in &seen {
+            if let Some(warning) = unsteadiness(rates) {
+                say.say(&warning);
+            }
+        }
         let of = seen.map(|(clients, rates)| Rate {
             clients,
-            at_first_per_s: faster_quarter(rates),
+            at_first_per_s: faster_quarter(&rates),
             last: Cell::new(None),
         });
         Ok(Self { server, of })
@@ -74,9 +79,32 @@ impl Control {
     }
 }
 
-fn faster_quarter(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() * 3 / 4).copied().unwrap_or(f64::NAN)
+fn faster_quarter(rates: &[f64]) -> f64 {
+    let sorted = sorted(rates);
+    sorted
+        .get(sorted.len() * 3 / 4)
+        .copied()
+        .unwrap_or(f64::NAN)
+}
+
+fn sorted(rates: &[f64]) -> Vec<f64> {
+    let mut sorted = rates.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// What a user should know before minutes are spent: where more than a third of the first runs would not count.
+fn unsteadiness(rates: &[f64]) -> Option<String> {
+    let usual = faster_quarter(rates);
+    let off = rates.iter().filter(|rate| is_another(**rate / usual));
+    if off.count() * 3 <= rates.len() {
+        return None;
+    }
+    let sorted = sorted(rates);
+    let (slowest, fastest) = (sorted.first()?, sorted.last()?);
+    Some(format!(
+        "this machine is unsteady: a server on the kernel answered {slowest:.0} to {fastest:.0} requests/s within seconds; much will be *not known*, and it takes longer. Try again when its host has less to do"
+    ))
 }
 
 /// Whether a run beside which it answered so many times as many was one of another machine.
@@ -100,7 +128,15 @@ mod tests {
     #[test]
     fn the_machine_is_as_fast_as_in_the_faster_quarter_of_the_first_runs() {
         let two_speeds = (0..40).map(|n| if n % 3 == 0 { 95.0 } else { 50.0 });
-        assert!((faster_quarter(two_speeds.collect()) - 95.0).abs() < 1e-9);
+        let rates: Vec<f64> = two_speeds.collect();
+        assert!((faster_quarter(&rates) - 95.0).abs() < 1e-9);
+        assert!(unsteadiness(&rates).is_some_and(|text| text.contains("50 to 95")));
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_steady_machine() {
+        let rates: Vec<f64> = (0..40).map(|n| 95.0 - f64::from(n % 8)).collect();
+        assert_eq!(unsteadiness(&rates), None);
     }
 
     #[test]

@@ -160,27 +160,52 @@ fn close_range(first: u32, last: u32) {
 /// Where the descriptors of a program that is started apart begin: 0 to 2 are /dev/null.
 const FIRST: RawFd = 3;
 
+unsafe extern "C" {
+    /// clone(2) by its other name: the switch takes whoever calls it by the usual one for the program, and asks from then on whose memory it is in.
+    #[link_name = "__clone"]
+    fn libc_clone(
+        run: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+        stack: *mut libc::c_void,
+        flags: libc::c_int,
+        argument: *mut libc::c_void,
+        ...
+    ) -> libc::c_int;
+}
+
+/// For a child that shares this process's memory until it has become another program.
+const CHILD_STACK_BYTES: usize = 32 << 10;
+
+/// What the two children of a start need. Both have this very memory, and stacks of their own.
+struct Start<'a> {
+    program: &'a CStr,
+    words: &'a [*const libc::c_char],
+    fds: [RawFd; 5],
+    /// The upper end of the second child's stack.
+    stack: *mut libc::c_void,
+}
+
 /// Starts a program that nobody of this process meets in wait(2), nor hears of by SIGCHLD: a child's child, where the child
 /// in between sends no signal at its end. It has these descriptors as its third and following ones, no others, an empty
-/// environment and every signal blocked.
+/// environment and every signal blocked. No page of this process is copied, however many it has.
 pub fn start_apart(program: &CStr, arguments: &[CString], fds: [RawFd; 5]) -> io::Result<()> {
     // All that is needed afterwards is made before: another thread may hold the lock of the heap.
     let mut words: Vec<*const libc::c_char> = arguments.iter().map(|word| word.as_ptr()).collect();
     words.push(std::ptr::null());
-    let start = || {
-        // SAFETY: as fork(2) without a signal at the end and without handlers: the child has a copy of everything, and makes
-        // system calls alone.
-        let child = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
-        if child != 0 {
-            return child;
-        }
-        // SAFETY: as above, with the usual signal, which this child does not live to see.
-        if unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } == 0 {
-            execute(program, &words, fds);
-        }
-        end_at_once()
+    let mut stacks = [(); 2].map(|()| vec![0_u128; CHILD_STACK_BYTES / size_of::<u128>()]);
+    let [first, second] = stacks
+        .each_mut()
+        .map(|one| one.as_mut_ptr_range().end.cast());
+    let start = Start {
+        program,
+        words: &words,
+        fds,
+        stack: second,
     };
-    let child = client::inline_engine::with_signals_blocked(|| shim::inline::leaving(start));
+    let start = std::ptr::from_ref(&start).cast_mut().cast();
+    // SAFETY: this thread stands still until the child has ended (CLONE_VFORK), so what `start` refers to and the stack outlive it; the
+    // child makes system calls alone.
+    let clone = || unsafe { libc_clone(between, first, CHILD_FLAGS, start) };
+    let child = client::inline_engine::with_signals_blocked(clone);
     if child < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -195,17 +220,33 @@ pub fn start_apart(program: &CStr, arguments: &[CString], fds: [RawFd; 5]) -> io
     }
 }
 
-/// In a copy of the process: becomes the program. Nothing here allocates or locks, and every call goes to the system directly.
-fn execute(program: &CStr, words: &[*const libc::c_char], fds: [RawFd; 5]) -> ! {
+/// As vfork(2), without a signal at the end.
+const CHILD_FLAGS: libc::c_int = libc::CLONE_VM | libc::CLONE_VFORK;
+
+/// The child in between: it starts the other and ends.
+extern "C" fn between(start: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `start_apart` gives a `Start` that outlives both children.
+    let stack = unsafe { (*start.cast::<Start<'_>>()).stack };
+    // SAFETY: as the first one, with the usual signal, which this child does not live to see.
+    unsafe { libc_clone(execute, stack, CHILD_FLAGS | libc::SIGCHLD, start) };
+    0
+}
+
+/// The second child becomes the program. Nothing here allocates or locks, and every call goes to the system directly.
+extern "C" fn execute(start: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: as in `between`.
+    let start = unsafe { &*start.cast::<Start<'_>>() };
     let empty: [*const libc::c_char; 1] = [std::ptr::null()];
-    // SAFETY: numbers, and strings and lists that end with null; only descriptors of this copy change.
+    // SAFETY: numbers, and strings and lists that end with null; only descriptors of this child, which has a table of its own, change.
     unsafe {
         libc::syscall(libc::SYS_setsid);
         let null = c"/dev/null".as_ptr();
         let null = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, null, libc::O_RDWR);
         // Out of the way first: each of these numbers may be another one's target.
         let (apart, least) = (libc::F_DUPFD, 64);
-        let moved = fds.map(|fd| libc::syscall(libc::SYS_fcntl, fd, apart, least));
+        let moved = start
+            .fds
+            .map(|fd| libc::syscall(libc::SYS_fcntl, fd, apart, least));
         for number in 0..FIRST {
             libc::syscall(libc::SYS_dup3, null, number, 0);
         }
@@ -216,17 +257,10 @@ fn execute(program: &CStr, words: &[*const libc::c_char], fds: [RawFd; 5]) -> ! 
         libc::syscall(libc::SYS_close_range, after, u32::MAX, 0);
         libc::syscall(
             libc::SYS_execve,
-            program.as_ptr(),
-            words.as_ptr(),
+            start.program.as_ptr(),
+            start.words.as_ptr(),
             empty.as_ptr(),
         );
     }
-    end_at_once()
-}
-
-fn end_at_once() -> ! {
-    loop {
-        // SAFETY: the call does not return.
-        unsafe { libc::syscall(libc::SYS_exit_group, 0) };
-    }
+    1
 }

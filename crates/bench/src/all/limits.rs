@@ -4,11 +4,11 @@ use std::{hint::black_box, process::Command, time::Instant};
 
 use anyhow::Context;
 use load::{interrupt::Interrupt, trial::Say};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::part::Part;
 use crate::cores::CoreDistance;
-use crate::micro::driver::RoundTrip;
+use crate::micro::driver::Ping;
 
 /// A limit beside a row.
 #[derive(Debug, Clone, Serialize)]
@@ -36,11 +36,6 @@ const COPIED_BYTES: usize = 256 << 10;
 /// Copies of which the best counts: others were disturbed.
 const COPIES: usize = 2000;
 const CALLS: u32 = 200_000;
-
-#[derive(Deserialize)]
-struct Ping {
-    round_trip: Option<RoundTrip>,
-}
 
 impl Limits {
     /// Measures them; takes some seconds.
@@ -108,7 +103,7 @@ fn frames_us() -> anyhow::Result<f64> {
         .context("starting shunt ping --raw")?;
     let said = || String::from_utf8_lossy(&ended.stderr).trim().to_owned();
     let ping: Ping = serde_json::from_slice(&ended.stdout).with_context(said)?;
-    ping.round_trip.context("no frame came back")?.median_us()
+    ping.median_us()
 }
 
 fn copy_gbit_per_s() -> f64 {

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use load::{Latency, calls, start};
 
 use super::{
+    driver,
     ends::whole_line,
     samples::Values,
     setup::{Idle, Plan, Setup},
@@ -34,7 +35,7 @@ pub fn plan() -> Plan {
             "calls: the peer, on the kernel of the other host, takes or sends without end; processor time of the program, not of an engine beside it; inline the engine is in it",
             "left to the kernel: the peer is on loopback; with the library the program is on an engine too, which does not carry loopback",
             "start: median time from fork(2) to exit; what is over plain `true` is the difference of both",
-            "an answer: a datagram to a closed port and the refusal, which no program has part in; who asks spins, the median counts",
+            "an answer: a datagram to a closed port and the refusal, which no program has part in; who asks spins, the median counts. The kernel answers where the datagram is sent, without waking anybody; the last row is what waking a thread takes",
         ],
     )
 }
@@ -51,6 +52,7 @@ program's CPU per recv(2) of 1 KiB, left to the kernel | ns ↓          | recv-
 idle engine with a program that listens                | % of a core ↓ | -                | idle             | percent
 idle engine answers, idle latency untouched            | µs ↓          | wake-kernel      | wake-engine      | p50
 idle engine answers, idle latency held at 0            | µs ↓          | wake-kernel-held | wake-engine-held | p50
+the same, of frames that a sleeping thread sends back  | µs ↓          | wake-raw-held    | wake-engine-held | p50
 ";
 
 const SETUPS: &str = "
@@ -72,6 +74,7 @@ wake-kernel      | an idle kernel answers            | wake | kernel
 wake-engine      | an idle engine answers            | wake | engine
 wake-kernel-held | an idle kernel answers, idle held | wake | kernel
 wake-engine-held | an idle engine answers, idle held | wake | engine
+wake-raw-held    | a sleeping thread sends frames back, idle held | wake-raw | kernel
 ";
 
 fn measure(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
@@ -79,6 +82,7 @@ fn measure(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
     match setup.what {
         "idle" => idle(testbed, stack),
         "wake" => wake(testbed, stack),
+        "wake-raw" => wake_raw(testbed),
         "start" => starts(testbed, stack),
         call => calls(testbed, stack, call),
     }
@@ -139,6 +143,15 @@ fn wake(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
     let line = [LOAD, "wake", "--to", &to];
     let latency: Latency = testbed.ask(testbed.placement(On::B, Stack::Kernel)?, &line)?;
     Ok(vec![("p50", latency.p50_us), ("p99", latency.p99_us)])
+}
+
+/// What waking a thread costs without a stack: one that sleeps in poll(2) on a packet socket sends each frame back.
+fn wake_raw(testbed: &Testbed) -> anyhow::Result<Values> {
+    let (mut server, address) = driver::echo(testbed, &[])?;
+    let flags = ["--interval", "10ms", "--count", "50"];
+    let found = driver::ping(testbed, &address, &flags)?;
+    server.check_alive()?;
+    Ok(vec![("p50", found.median_us()?)])
 }
 
 /// A program that opens no socket, again and again.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{
     samples::Values,
     setup::{Plan, Setup},
-    testbed::{On, SHUNT, Stack, Testbed, Unavailable},
+    testbed::{On, SHUNT, Server, Stack, Testbed, Unavailable},
 };
 
 pub fn plan() -> Plan {
@@ -41,8 +41,9 @@ af_xdp    | driver af_xdp    | --driver=af_xdp    | kernel
 /// Frames of each measurement, by the seconds that it may take.
 const FRAMES_PER_S: f64 = 20_000.0;
 
+/// What `shunt ping --json` says.
 #[derive(Deserialize)]
-struct Ping {
+pub struct Ping {
     seconds: f64,
     counts: Counts,
     round_trip: Option<RoundTrip>,
@@ -54,9 +55,8 @@ struct Counts {
     received: u64,
 }
 
-/// What `shunt ping --json` says of round trips.
 #[derive(Deserialize)]
-pub struct RoundTrip {
+struct RoundTrip {
     /// By ascending percent.
     percentiles: Vec<Percentile>,
 }
@@ -67,52 +67,63 @@ struct Percentile {
     us: f64,
 }
 
-impl RoundTrip {
-    /// The median, microseconds.
+impl Ping {
+    /// The median round trip, microseconds.
     pub fn median_us(&self) -> anyhow::Result<f64> {
-        let median = self.percentiles.iter().find(|one| one.percent == 50.0);
+        let round_trip = self.round_trip.as_ref().context("no frame came back")?;
+        let median = round_trip
+            .percentiles
+            .iter()
+            .find(|one| one.percent == 50.0);
         Ok(median.context("no median")?.us)
     }
 }
 
-fn frames(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
-    let driver = setup.what.split_ascii_whitespace();
-    let echo = testbed.placement(On::A, Stack::Kernel)?;
-    let mut line = vec![SHUNT, "echo", "--raw", INTERFACE, "--spin"];
-    line.extend(driver.clone());
-    let mut server = testbed.serve(echo, "serving", &line).map_err(|error| {
-        // Not every kernel and interface has AF_XDP.
-        match setup.key == "af_xdp" {
-            true => Unavailable(format!("{error:#}")).into(),
-            false => error,
-        }
-    })?;
+/// A program on the one host that sends frames back, and its Ethernet address.
+pub fn echo(testbed: &Testbed, flags: &[&str]) -> anyhow::Result<(Server, String)> {
+    let place = testbed.placement(On::A, Stack::Kernel)?;
+    let line = [&[SHUNT, "echo", "--raw", INTERFACE], flags].concat();
+    let server = testbed.serve(place, "serving", &line)?;
     let said = server.said();
-    let address = said
-        .trim()
-        .rsplit(' ')
-        .next()
-        .context("the echo says no address")?;
-    let ping = testbed.placement(On::B, Stack::Kernel)?;
+    let address = said.trim().rsplit(' ').next();
+    let address = address.context("the echo says no address")?.to_owned();
+    Ok((server, address))
+}
+
+/// Frames from the other host to that address and back, all of which must return.
+pub fn ping(testbed: &Testbed, address: &str, flags: &[&str]) -> anyhow::Result<Ping> {
+    let place = testbed.placement(On::B, Stack::Kernel)?;
+    // Who waits for a processor has lost nothing; what does not come back fails the run below.
+    let words = "--spin --json --timeout 20s --max-loss 100";
+    let mut line = vec![SHUNT, "ping", address, "--raw", "--nic", INTERFACE];
+    line.extend(words.split(' ').chain(flags.iter().copied()));
+    let found: Ping = testbed.ask(place, &line)?;
+    ensure!(
+        found.counts.received == found.counts.sent,
+        "{} of {} frames came back: the machine is busy, or they are lost",
+        found.counts.received,
+        found.counts.sent
+    );
+    Ok(found)
+}
+
+fn frames(testbed: &Testbed, setup: &Setup) -> anyhow::Result<Values> {
+    let driver: Vec<&str> = setup.what.split_ascii_whitespace().collect();
+    let (mut server, address) =
+        echo(testbed, &[&["--spin"], &driver[..]].concat()).map_err(|error| {
+            // Not every kernel and interface has AF_XDP.
+            match setup.key == "af_xdp" {
+                true => Unavailable(format!("{error:#}")).into(),
+                false => error,
+            }
+        })?;
     let count = format!("{:.0}", testbed.scale.seconds * FRAMES_PER_S);
     let mut values = Vec::new();
     for (burst, quantity) in [("1", "p50"), ("8", "bursts-of-8"), ("32", "bursts-of-32")] {
-        // Who waits for a processor has lost nothing; what does not come back fails the run below.
-        let words = format!(
-            "ping {address} --raw --nic {INTERFACE} --spin --json --timeout 20s --max-loss 100 --burst {burst} --count {count}"
-        );
-        let mut line = vec![SHUNT];
-        line.extend(words.split(' ').chain(driver.clone()));
-        let found: Ping = testbed.ask(ping, &line)?;
-        ensure!(
-            found.counts.received == found.counts.sent,
-            "{} of {} frames came back: the machine is busy, or they are lost",
-            found.counts.received,
-            found.counts.sent
-        );
-        let round_trip = found.round_trip.context("no frame came back")?;
+        let flags = [&["--burst", burst, "--count", &count], &driver[..]].concat();
+        let found = ping(testbed, &address, &flags)?;
         values.push(match quantity {
-            "p50" => (quantity, round_trip.median_us()?),
+            "p50" => (quantity, found.median_us()?),
             _ => (quantity, found.counts.received as f64 / found.seconds),
         });
     }

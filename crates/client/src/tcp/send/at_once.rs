@@ -47,12 +47,12 @@ impl TcpSocket {
         }
         let note = Written::plain(self.id(), written, end);
         mark(Mark::Pushed);
-        header.program_set_written(end);
+        // Before the position moves on, as in the long way. Where the ring is full nobody knows of the bytes, and the long
+        // way waits for room.
         if !attachment.tell_written(&note, held) {
-            // The ring is full: nobody knows of the bytes, and the long way waits for room.
-            header.program_set_written(written);
             return None;
         }
+        header.program_set_written(end);
         header.program_count_write();
         Some(())
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Runs when the loader has loaded the library: leads libc's own calls here, registers the fork handlers, notes which
-/// descriptors are sockets, and nothing else, since nothing may lock or allocate before `main` (DESIGN §8).
+/// descriptors are sockets, makes room for the library's own, and nothing else, since nothing may lock or allocate before `main` (DESIGN §8).
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
@@ -19,6 +19,7 @@ extern "C" fn at_load() {
     process::environment::at_load();
     inherited::at_load();
     client::find_thread_states();
+    client::enlarge_table();
     entries::replace();
     // SAFETY: the handlers live as long as the process: a preloaded library is never unloaded.
     unsafe {
