@@ -180,11 +180,11 @@ impl Inline {
         result
     }
 
-    /// Others have requested polls while this thread held the lock, which is free again.
+    /// Others have requested polls while this thread held the lock, or wait for it; it is free again.
     #[inline(never)]
     fn poll_for_others(&self) {
         for _ in 0..POLLS_FOR_OTHERS {
-            if !self.polls.try_take() {
+            if !self.polls.is_left_to_poll() || !self.polls.try_take() {
                 return;
             }
             self.run(|core| self.poll_core(core, None));
@@ -453,8 +453,9 @@ impl Inline {
     /// a poll, and ends the process from its signal handler, waits for itself.
     pub fn keep(&self, patience: Duration) -> Option<Kept<'_>> {
         let start = StdInstant::now();
+        let _waiting = self.polls.wait();
         while !self.ended.load(Ordering::Acquire) && start.elapsed() <= patience {
-            if self.polls.try_take() {
+            if self.polls.try_take_for_work() {
                 return Some(Kept { engine: self });
             }
             rustix::thread::sched_yield();

@@ -23,12 +23,22 @@ impl Inline {
     /// As `try_run`, waiting for the poll lock.
     pub(super) fn run_surely<T>(
         &self,
-        mut work: impl FnMut(&mut CoreLoop) -> Result<T, StartError>,
+        work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>,
     ) -> Option<T> {
+        if self.polls.try_take_for_work() || self.has_waited() {
+            return self.run_held(work);
+        }
+        None
+    }
+
+    /// Waits until it has the poll lock. False: the engine has ended.
+    #[cold]
+    fn has_waited(&self) -> bool {
+        let _waiting = self.polls.wait();
         let mut tries = 0_u32;
         while !self.ended.load(Ordering::Acquire) {
-            if let Some(result) = self.try_run(&mut work) {
-                return Some(result);
+            if self.polls.try_take_for_work() {
+                return true;
             }
             tries = tries.wrapping_add(1);
             if !tries.is_multiple_of(TRIES_PER_YIELD) {
@@ -40,6 +50,6 @@ impl Inline {
                 let _ = rustix::thread::nanosleep(&NAP);
             }
         }
-        None
+        false
     }
 }

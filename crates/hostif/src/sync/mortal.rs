@@ -133,6 +133,16 @@ macro_rules! mortal {
                 self.0.fetch_sub(value, order)
             }
 
+            pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                step();
+                self.0.fetch_or(value, order)
+            }
+
+            pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                step();
+                self.0.fetch_and(value, order)
+            }
+
             pub fn compare_exchange(
                 &self,
                 current: $value,

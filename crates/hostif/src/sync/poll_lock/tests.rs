@@ -27,9 +27,18 @@ impl Engine {
             let seen = self.seen.load(Ordering::Relaxed);
             self.seen.store(seen.max(pushed), Ordering::Relaxed);
             self.inside.fetch_sub(1, Ordering::Relaxed);
-            if !self.turns.let_go() {
+            if !self.turns.let_go() || !self.turns.is_left_to_poll() {
                 return;
             }
+        }
+    }
+
+    /// Has the lock, and polls nothing.
+    fn work(&self) {
+        assert_eq!(self.inside.fetch_add(1, Ordering::Relaxed), 0);
+        self.inside.fetch_sub(1, Ordering::Relaxed);
+        if self.turns.let_go() && self.turns.is_left_to_poll() {
+            self.run();
         }
     }
 }
@@ -56,12 +65,11 @@ fn loom_no_note_is_left_lying_when_all_have_let_go() {
     });
 }
 
-/// Who takes the lock for work that answers no request leaves the requests of others to be answered.
-#[test]
-fn loom_work_that_answers_no_request_leaves_none_lying() {
+/// A thread pushes, and another one does something else.
+fn beside_a_note(other_work: fn(&Engine)) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(4);
-    builder.check(|| {
+    builder.check(move || {
         let engine = Arc::new(Engine::default());
         let other = {
             let engine = Arc::clone(&engine);
@@ -71,14 +79,31 @@ fn loom_work_that_answers_no_request_leaves_none_lying() {
                 engine.run();
             })
         };
-        if engine.turns.try_take_unrequested() {
-            assert_eq!(engine.inside.fetch_add(1, Ordering::Relaxed), 0);
-            engine.inside.fetch_sub(1, Ordering::Relaxed);
-            if engine.turns.let_go() {
-                engine.run();
-            }
-        }
+        other_work(&engine);
         other.join().unwrap();
         assert_eq!(engine.seen.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// Who takes the lock for work that answers no request leaves the requests of others to be answered.
+#[test]
+fn loom_work_that_answers_no_request_leaves_none_lying() {
+    beside_a_note(|engine| {
+        if engine.turns.try_take_unrequested() {
+            engine.work();
+        }
+    });
+}
+
+/// So does who waits for the lock, and gives up or has it.
+#[test]
+fn loom_who_waits_for_the_lock_leaves_no_request_lying() {
+    beside_a_note(|engine| {
+        let waiting = engine.turns.wait();
+        let taken = engine.turns.try_take_for_work();
+        drop(waiting);
+        if taken {
+            engine.work();
+        }
     });
 }
