@@ -68,7 +68,7 @@ pub struct Wanted {
     #[arg(long, conflicts_with = "engine")]
     ignore_firewall: bool,
     /// How it reaches the interface [default: what `shunt doctor --measure` found best for --profile, or af_packet].
-    #[arg(long, value_enum, requires = "nic")]
+    #[arg(long, value_enum, conflicts_with = "engine")]
     driver: Option<DriverName>,
     /// With --driver af_xdp: where frames are taken [default: generic].
     #[arg(long, value_name = "MODE", requires = "driver", value_parser = parse_mode)]
@@ -86,6 +86,11 @@ pub struct Wanted {
 impl Wanted {
     /// Whether the command line says which engine.
     fn is_described(&self) -> bool {
+        self.is_placed() || self.driver.is_some()
+    }
+
+    /// Whether the command line says where it is.
+    fn is_placed(&self) -> bool {
         self.nic.is_some() || !self.address.is_empty()
     }
 
@@ -97,7 +102,7 @@ impl Wanted {
     /// Where an engine was inside the program that has become this one, it ended with it: one like that is wanted.
     pub fn inherit(&mut self) -> anyhow::Result<()> {
         let settings = env::var(hostif::INLINE_VARIABLE).unwrap_or_default();
-        let (Some(names), false) = (inherited(), settings.is_empty() || self.is_described()) else {
+        let (Some(names), false) = (inherited(), settings.is_empty() || self.is_placed()) else {
             return Ok(());
         };
         let mut nic = None;
@@ -440,6 +445,7 @@ fn answers(name: &str) -> anyhow::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
 
     const NOTHING: Wanted = Wanted {
         nic: None,
@@ -452,6 +458,22 @@ mod tests {
         offloads: Offloads::NONE_OFF,
         allow_deep_idle: false,
     };
+
+    #[test]
+    fn a_driver_says_which_engine_wherever_the_interface_comes_from() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            wanted: Wanted,
+            #[arg(long)]
+            engine: Option<String>,
+        }
+        let parse = |words: &[&str]| Line::try_parse_from([&["run"], words].concat());
+        let alone =
+            parse(&["--driver", "af_xdp"]).map(|line| (line.wanted.is_described(), line.engine));
+        assert_eq!(alone.ok(), Some((true, None)));
+        assert!(parse(&["--driver", "af_xdp", "--engine", "@one"]).is_err());
+    }
 
     #[test]
     fn an_engine_that_was_named_and_does_not_answer_is_an_error_that_names_the_flag() {
