@@ -47,10 +47,8 @@ impl Control {
                 rates.push(testbed.ask(&server, SMALL, *clients, RUN)?.rate_per_s);
             }
         }
-        for (_, rates) in &seen {
-            if let Some(warning) = unsteadiness(rates) {
-                say.say(&warning);
-            }
+        if let Some(warning) = seen.iter().find_map(|(_, rates)| unsteadiness(rates)) {
+            say.say(&warning);
         }
         let of = seen.map(|(clients, rates)| Rate {
             clients,

@@ -202,8 +202,9 @@ pub fn start_apart(program: &CStr, arguments: &[CString], fds: [RawFd; 5]) -> io
         stack: second,
     };
     let start = std::ptr::from_ref(&start).cast_mut().cast();
-    // SAFETY: this thread stands still until the child has ended (CLONE_VFORK), so what `start` refers to and the stack outlive it; the
-    // child makes system calls alone.
+    // SAFETY: this thread stands still until the child has ended (CLONE_VFORK), and that one until the other is another program, so what
+    // `start` refers to and the stacks outlive both (signals are blocked, and nobody knows the first one's number, to kill it); they make
+    // system calls alone.
     let clone = || unsafe { libc_clone(between, first, CHILD_FLAGS, start) };
     let child = client::inline_engine::with_signals_blocked(clone);
     if child < 0 {

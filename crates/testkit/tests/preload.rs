@@ -50,6 +50,25 @@ fn text(image: &[u8]) -> u64 {
         .sum()
 }
 
+/// Where a program has threads, to enlarge the table later would wait for a grace period of RCU.
+#[test]
+fn a_program_has_room_for_private_descriptors_before_it_has_threads() {
+    let size_with = |library: &str| {
+        let line = ["FDSize", "/proc/self/status"];
+        let mut grep = Command::new("grep");
+        let done = grep.args(line).env("LD_PRELOAD", library).output().unwrap();
+        let said = String::from_utf8(done.stdout).unwrap();
+        let size = said.split_whitespace().last().unwrap();
+        size.parse::<i32>().unwrap()
+    };
+    let library = library(&[]);
+    let (plain, preloaded) = (size_with(""), size_with(library.to_str().unwrap()));
+    assert!(
+        plain <= client::first_private() && preloaded > client::first_private(),
+        "{plain} numbers, and {preloaded} with the library"
+    );
+}
+
 #[test]
 fn the_preloaded_library_is_small() {
     let is_release = shunt().parent().unwrap().ends_with("release");

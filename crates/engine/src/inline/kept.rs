@@ -68,7 +68,7 @@ impl Kept<'_> {
 
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
-        if self.engine.polls.let_go() && self.engine.polls.is_left_to_poll() {
+        if self.engine.polls.let_go() && self.engine.polls.leave_to_waiters() {
             self.engine.poll(None);
         }
     }

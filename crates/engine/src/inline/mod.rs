@@ -184,7 +184,7 @@ impl Inline {
     #[inline(never)]
     fn poll_for_others(&self) {
         for _ in 0..POLLS_FOR_OTHERS {
-            if !self.polls.is_left_to_poll() || !self.polls.try_take() {
+            if !self.polls.leave_to_waiters() || !self.polls.try_take() {
                 return;
             }
             self.run(|core| self.poll_core(core, None));

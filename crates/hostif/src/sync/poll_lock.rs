@@ -66,7 +66,7 @@ impl PollLock {
             .is_ok()
     }
 
-    /// Releases the lock. True: a poll was requested meanwhile, or somebody waits; the caller goes on with `is_left_to_poll`.
+    /// Releases the lock. True: a poll was requested meanwhile, or somebody waits; the caller goes on with `leave_to_waiters`.
     #[must_use]
     pub fn let_go(&self) -> bool {
         self.taken.swap(0, Ordering::AcqRel);
@@ -74,9 +74,9 @@ impl PollLock {
         self.owed.load(Ordering::Relaxed) != 0
     }
 
-    /// After `let_go` has said so: leaves the lock to those that wait, for a moment. True: the caller has to try to take it for a poll.
+    /// After `let_go` has said so: leaves the lock free to those that wait, for a moment. True: a poll is requested, and the caller has to try to take the lock for it.
     #[must_use]
-    pub fn is_left_to_poll(&self) -> bool {
+    pub fn leave_to_waiters(&self) -> bool {
         for _ in 0..LOOKS {
             let has_waiters = self.owed.load(Ordering::Relaxed) >= WAITER;
             if !has_waiters || self.taken.load(Ordering::Relaxed) != 0 {

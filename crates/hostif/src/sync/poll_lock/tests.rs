@@ -27,7 +27,7 @@ impl Engine {
             let seen = self.seen.load(Ordering::Relaxed);
             self.seen.store(seen.max(pushed), Ordering::Relaxed);
             self.inside.fetch_sub(1, Ordering::Relaxed);
-            if !self.turns.let_go() || !self.turns.is_left_to_poll() {
+            if !self.turns.let_go() || !self.turns.leave_to_waiters() {
                 return;
             }
         }
@@ -37,7 +37,7 @@ impl Engine {
     fn work(&self) {
         assert_eq!(self.inside.fetch_add(1, Ordering::Relaxed), 0);
         self.inside.fetch_sub(1, Ordering::Relaxed);
-        if self.turns.let_go() && self.turns.is_left_to_poll() {
+        if self.turns.let_go() && self.turns.leave_to_waiters() {
             self.run();
         }
     }
