@@ -363,7 +363,7 @@ fn start_on(cpu: usize, name: &str, host: &Host, words: &[OsString]) -> anyhow::
 }
 
 /// Says what is done, on standard error.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Say(Instant);
 
 impl Say {

@@ -1,5 +1,5 @@
-//! Whether the machine is as fast as it was: a server on the kernel is asked the same again and again, and a run beside which it answered otherwise than
-//! at the beginning does not count. Whether a run fits a model or a prediction has no part in it.
+//! Whether the machine is as fast as it was: a server on the kernel is asked the same before and after each run. A run begins when it answers as at the
+//! beginning, and one beside which it answered otherwise does not count. Whether a run fits a model or a prediction has no part in it.
 //!
 //! What other machines on the same host take is seen by no counter of this one.
 
@@ -8,26 +8,35 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
 use load::trial::{Say, Server, Stack, Testbed, quiet::OTHERS};
+use statistics::Summary;
 
 use crate::calibrate::works::SMALL;
 
 const PORT: u16 = 7008;
 /// A lone client sleeps and is woken for each answer; several take answers as they come.
 const CLIENTS: [usize; 2] = [1, 8];
-const RUN: Duration = Duration::from_millis(100);
-/// Runs with each at the beginning: the machine is taken to be as fast as in the faster quarter of them.
-const RUNS: usize = 40;
+const RUN: Duration = Duration::from_millis(80);
+/// Runs with each when it is looked how fast the machine is.
+const RUNS: usize = 120;
+/// After so many it is said whether it is unsteady.
+const RUNS_TELLING: usize = 40;
 /// What an answer says of the machine is taken to hold so long.
-const RECENT: Duration = Duration::from_millis(700);
+const RECENT: Duration = Duration::from_millis(50);
 /// A run beside which the server answered more than this part faster or slower was one of another machine.
 const CHANGE: f64 = 0.1;
+/// How long is waited in all, from one look at the machine to the next, until it is as fast as then.
+const PATIENCE: Duration = Duration::from_secs(3 * 60);
+/// A wait that lasts longer is said.
+const NOTICEABLE: Duration = Duration::from_secs(10);
 
 /// The server, and how many requests it answers each second, with one client and with several.
 pub struct Control {
     server: Server,
     of: [Rate; 2],
+    /// What is left of [`PATIENCE`].
+    patience: Cell<Duration>,
+    say: Say,
 }
 
 struct Rate {
@@ -38,38 +47,93 @@ struct Rate {
 }
 
 impl Control {
+    /// Starts the server, and looks how fast the machine is.
     pub fn start(testbed: &Testbed, say: &Say) -> anyhow::Result<Self> {
-        say.say("how fast the machine is");
         let server = testbed.serve_at(Stack::Kernel, PORT, SMALL)?;
-        let mut seen = CLIENTS.map(|clients| (clients, Vec::new()));
-        for _ in 0..RUNS {
-            for (clients, rates) in &mut seen {
-                rates.push(testbed.ask(&server, SMALL, *clients, RUN)?.rate_per_s);
-            }
-        }
-        if let Some(warning) = seen.iter().find_map(|(_, rates)| unsteadiness(rates)) {
-            say.say(&warning);
-        }
-        let of = seen.map(|(clients, rates)| Rate {
-            clients,
-            at_first_per_s: faster_quarter(&rates),
-            last: Cell::new(None),
-        });
-        Ok(Self { server, of })
+        let mut control = Self {
+            server,
+            of: CLIENTS.map(|clients| Rate {
+                clients,
+                at_first_per_s: f64::NAN,
+                last: Cell::new(None),
+            }),
+            patience: Cell::new(PATIENCE),
+            say: *say,
+        };
+        control.look(testbed)?;
+        Ok(control)
     }
 
-    /// How many times as many requests it answers now as at first, or did a moment ago; beside a run with so many clients.
-    pub fn ratio(&self, testbed: &Testbed, clients: usize) -> anyhow::Result<f64> {
-        let rate = match clients {
-            1 => self.of.first(),
-            _ => self.of.last(),
-        };
-        let rate = rate.context("invariant: there are two")?;
-        if let Some((when, ratio)) = rate.last.get()
-            && when.elapsed() < RECENT
-        {
-            return Ok(ratio);
+    /// Looks how fast the machine is from here on.
+    pub fn look(&mut self, testbed: &Testbed) -> anyhow::Result<()> {
+        self.say.say("how fast the machine is");
+        let ask = |clients| testbed.ask(&self.server, SMALL, clients, RUN);
+        let [one, many] = CLIENTS;
+        let mut seen = Vec::new();
+        while seen.len() < RUNS {
+            seen.push([ask(one)?.rate_per_s, ask(many)?.rate_per_s]);
+            if seen.len() == RUNS_TELLING
+                && let Some(warning) = unsteadiness(&seen)
+            {
+                self.say.say(&warning);
+            }
         }
+        for (rate, per_s) in self.of.iter_mut().zip(usual(&seen)) {
+            rate.at_first_per_s = per_s;
+            rate.last.set(None);
+        }
+        self.patience.set(PATIENCE);
+        Ok(())
+    }
+
+    /// How many requests the server answered each second when it was looked at, with one client and with several.
+    pub fn rates_per_s(&self) -> [f64; 2] {
+        self.of.each_ref().map(|rate| rate.at_first_per_s)
+    }
+
+    /// Makes a run with so many clients, when the machine is as fast as at first if it becomes so in time. How many times as many requests the server
+    /// answers before it or after it, whichever is further from once.
+    pub fn beside<T>(
+        &self,
+        testbed: &Testbed,
+        clients: usize,
+        run: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<(T, f64)> {
+        let [lone, several] = &self.of;
+        let rate = if clients == lone.clients {
+            lone
+        } else {
+            several
+        };
+        let before = self.wait(testbed, rate)?;
+        let found = run()?;
+        let after = self.ask(testbed, rate)?;
+        Ok((found, further(before, after)))
+    }
+
+    /// Waits until the machine is as fast as at first, as long as patience lasts.
+    fn wait(&self, testbed: &Testbed, rate: &Rate) -> anyhow::Result<f64> {
+        let recent = rate.last.get().filter(|(when, _)| when.elapsed() < RECENT);
+        let mut ratio = match recent {
+            Some((_, ratio)) => ratio,
+            None => self.ask(testbed, rate)?,
+        };
+        let began = Instant::now();
+        let mut is_said = false;
+        while is_another(ratio) && began.elapsed() < self.patience.get() {
+            ratio = self.ask(testbed, rate)?;
+            if began.elapsed() > NOTICEABLE && !is_said {
+                is_said = true;
+                self.say
+                    .say("waiting until the machine is as fast as at the beginning");
+            }
+        }
+        let left = self.patience.get().saturating_sub(began.elapsed());
+        self.patience.set(left);
+        Ok(ratio)
+    }
+
+    fn ask(&self, testbed: &Testbed, rate: &Rate) -> anyhow::Result<f64> {
         let now = testbed.ask(&self.server, SMALL, rate.clients, RUN)?;
         let ratio = now.rate_per_s / rate.at_first_per_s;
         rate.last.set(Some((Instant::now(), ratio)));
@@ -77,31 +141,44 @@ impl Control {
     }
 }
 
-fn faster_quarter(rates: &[f64]) -> f64 {
-    let sorted = sorted(rates);
-    sorted
-        .get(sorted.len() * 3 / 4)
-        .copied()
-        .unwrap_or(f64::NAN)
+fn further(a: f64, b: f64) -> f64 {
+    if (a - 1.0).abs() > (b - 1.0).abs() {
+        a
+    } else {
+        b
+    }
 }
 
-fn sorted(rates: &[f64]) -> Vec<f64> {
-    let mut sorted = rates.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted
+/// Those beside which the machine was as fast as beside these.
+fn alike<'a>(seen: &'a [[f64; 2]], these: &'a [f64; 2]) -> impl Iterator<Item = &'a [f64; 2]> {
+    seen.iter().filter(move |those| {
+        let mut ratios = those.iter().zip(these).map(|(a, b)| a / b);
+        !ratios.any(is_another)
+    })
+}
+
+/// How fast the machine was most often: the middle of the runs that have the most others like them.
+fn usual(seen: &[[f64; 2]]) -> [f64; 2] {
+    let most = seen.iter().max_by_key(|these| alike(seen, these).count());
+    let Some(most) = most else {
+        return [f64::NAN; 2];
+    };
+    [0, 1].map(|which| {
+        let rates: Vec<f64> = alike(seen, most).map(|rates| rates[which]).collect();
+        Summary::of(&rates).map_or(f64::NAN, |summary| summary.median)
+    })
 }
 
 /// What a user should know before minutes are spent: where more than a third of the first runs would not count.
-fn unsteadiness(rates: &[f64]) -> Option<String> {
-    let usual = faster_quarter(rates);
-    let off = rates.iter().filter(|rate| is_another(**rate / usual));
-    if off.count() * 3 <= rates.len() {
+fn unsteadiness(seen: &[[f64; 2]]) -> Option<String> {
+    if alike(seen, &usual(seen)).count() * 3 >= seen.len() * 2 {
         return None;
     }
-    let sorted = sorted(rates);
-    let (slowest, fastest) = (sorted.first()?, sorted.last()?);
+    let several = || seen.iter().map(|[_, several]| *several);
+    let slowest = several().fold(f64::INFINITY, f64::min);
+    let fastest = several().fold(0.0, f64::max);
     Some(format!(
-        "this machine is unsteady: a server on the kernel answered {slowest:.0} to {fastest:.0} requests/s within seconds; much will be *not known*, and it takes longer. Try again when its host has less to do"
+        "this machine is unsteady: a server on the kernel answered {slowest:.0} to {fastest:.0} requests/s within seconds; it takes longer, and much may be *not known*. Try again when its host has less to do"
     ))
 }
 
@@ -124,17 +201,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_is_as_fast_as_in_the_faster_quarter_of_the_first_runs() {
-        let two_speeds = (0..40).map(|n| if n % 3 == 0 { 95.0 } else { 50.0 });
-        let rates: Vec<f64> = two_speeds.collect();
-        assert!((faster_quarter(&rates) - 95.0).abs() < 1e-9);
-        assert!(unsteadiness(&rates).is_some_and(|text| text.contains("50 to 95")));
+    fn the_machine_is_as_fast_as_in_most_of_the_first_runs() {
+        let seen: Vec<[f64; 2]> = (0..40)
+            .map(|n| match n % 5 {
+                0 => [70.0, 180.0],
+                1 => [30.0, 80.0],
+                // One client of the fast machine, eight of the slow one: it became another in between.
+                2 => [50.0, 90.0],
+                _ => [50.0 + f64::from(n % 3), 135.0],
+            })
+            .collect();
+        assert_eq!(usual(&seen), [51.0, 135.0]);
+        let warning = unsteadiness(&seen).unwrap();
+        assert!(warning.contains("80 to 180"), "{warning}");
     }
 
     #[test]
     fn nothing_is_said_of_a_steady_machine() {
-        let rates: Vec<f64> = (0..40).map(|n| 95.0 - f64::from(n % 8)).collect();
-        assert_eq!(unsteadiness(&rates), None);
+        let seen: Vec<[f64; 2]> = (0..40).map(|n| [40.0, 95.0 - f64::from(n % 8)]).collect();
+        assert_eq!(unsteadiness(&seen), None);
+        assert_eq!(usual(&seen), [40.0, 91.5]);
+    }
+
+    #[test]
+    fn of_what_was_asked_before_and_after_a_run_the_further_counts() {
+        assert_eq!(further(0.97, 0.8), 0.8);
+        assert_eq!(further(1.2, 0.97), 1.2);
     }
 
     #[test]

@@ -149,7 +149,11 @@ pub fn execute(json: bool) -> anyhow::Result<ExitCode> {
     };
     let mut redis = Redis::find(&testbed, &interrupt)?;
     let (mut rows, mut missing) = (Vec::new(), Vec::new());
-    for stack in Stack::ALL {
+    for (place, stack) in Stack::ALL.into_iter().enumerate() {
+        // It may have become another machine for longer than anybody waits.
+        if place > 0 {
+            bench.control.look(&testbed)?;
+        }
         if !bench.calibrate(stack)? {
             missing.push(format!(
                 "{stack}, whose calibration failed as was said on standard error"
@@ -192,6 +196,26 @@ impl Bench<'_> {
         self.machine = machine.unwrap_or(self.machine);
         Ok(machine.is_some())
     }
+
+    /// Says what came of a row at once: a run that is interrupted has said that much.
+    fn add(&self, rows: &mut Vec<Row>, row: Row) {
+        self.say.say(&report::line(&row));
+        rows.push(row);
+    }
+}
+
+/// Why nothing is known of a row whose work was recorded when the machine was so fast, where it is as fast as this now.
+fn recorded_on_another(then: [f64; 2], now: [f64; 2]) -> Option<String> {
+    let changes = now.iter().zip(then).map(|(now, then)| now / then - 1.0);
+    let most = changes.max_by(|a, b| a.abs().total_cmp(&b.abs()))?;
+    let how = if most < 0.0 { "slower" } else { "faster" };
+    (most.abs() > CHANGE).then(|| {
+        format!(
+            "the machine is {:.0} % {how} than when redis was recorded: so says a server on the kernel that was asked the same then and now ({:.0} % are allowed)",
+            100.0 * most.abs(),
+            100.0 * CHANGE
+        )
+    })
 }
 
 /// Why nothing is known of a row beside whose runs the machine was so fast, where it was so fast while the stack was calibrated.
@@ -247,15 +271,11 @@ fn own_server(bench: &Bench<'_>, stack: Stack, rows: &mut Vec<Row>) -> anyhow::R
         })?;
         for (&clients, (prediction, measured)) in counts.iter().zip(found) {
             let saturated = clients >= SATURATING;
-            rows.push(Row::new(
-                (name, stack, clients),
-                prediction,
-                measured,
-                saturated,
-            ));
+            let row = Row::new((name, stack, clients), prediction, measured, saturated);
+            bench.add(rows, row);
         }
     }
-    busy_machine(testbed, stack, say, rows)
+    busy_machine(bench, stack, rows)
 }
 
 const BUSY: &str = "how long a request waits for a processor that other programs compute on is decided by Linux's scheduler, which the model does not have";
@@ -294,12 +314,8 @@ fn runs(prediction: &Prediction) -> Wanted<Run> {
 }
 
 /// The own server beside a program on each processor that only computes.
-fn busy_machine(
-    testbed: &Testbed,
-    stack: Stack,
-    say: &Say,
-    rows: &mut Vec<Row>,
-) -> anyhow::Result<()> {
+fn busy_machine(bench: &Bench<'_>, stack: Stack, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    let Bench { testbed, say, .. } = bench;
     say.say(&format!("own server beside other load, {stack}"));
     let server = testbed.serve(stack, WORK)?;
     let mut runs = Vec::new();
@@ -318,7 +334,8 @@ fn busy_machine(
         others: 0.0,
     })?;
     let what = ("own server, busy machine", stack, FEW);
-    rows.push(Row::new(what, Err(BUSY.to_owned()), measured, false));
+    let row = Row::new(what, Err(BUSY.to_owned()), measured, false);
+    bench.add(rows, row);
     Ok(())
 }
 
@@ -327,7 +344,7 @@ fn busy_machine(
 struct Run {
     rate_per_s: f64,
     mean_us: f64,
-    /// How fast the machine was beside it ([`Control::ratio`]).
+    /// How fast the machine was beside it ([`Control::beside`]).
     ratio: f64,
     /// The part of a processor that others used beside it.
     others: f64,
@@ -370,8 +387,9 @@ fn measured(
         .map(|(_, prediction)| runs(prediction))
         .collect();
     let found = in_turns(&wanted, |index| {
-        let ratio = control.ratio(testbed, rows[index].0)?;
-        let ((rate_per_s, mean_us), others) = testbed.with_others(server, || run(index))?;
+        let run = || testbed.with_others(server, || run(index));
+        let (((rate_per_s, mean_us), others), ratio) =
+            control.beside(testbed, rows[index].0, run)?;
         let run = Run {
             rate_per_s,
             mean_us,
@@ -447,6 +465,13 @@ mod tests {
         assert!(changed(0.93, &[1.0; 9]).unwrap().contains("8 % faster"));
         // Runs that do not count were kept for want of others.
         assert!(changed(1.0, &[1.0, 0.6, 1.0]).unwrap().contains("seldom"));
+    }
+
+    #[test]
+    fn nothing_is_known_of_redis_on_another_machine_than_it_was_recorded_on() {
+        assert_eq!(recorded_on_another([50.0, 130.0], [51.0, 127.0]), None);
+        let why = recorded_on_another([50.0, 130.0], [49.0, 100.0]).unwrap();
+        assert!(why.contains("23 % slower"), "{why}");
     }
 
     fn runs_of_a_prediction() -> Wanted<Run> {

@@ -32,7 +32,7 @@ pub struct Found {
     /// The same of [`CHECKS`].
     pub checks: Vec<(Work, usize, Seen)>,
     device_ns: Vec<f64>,
-    /// How fast the machine was meanwhile ([`Control::ratio`]).
+    /// How fast the machine was meanwhile ([`Control::beside`]).
     pub machine: f64,
 }
 
@@ -113,9 +113,9 @@ fn trials(
     let wanted = CONNECTIONS.map(|_| Wanted::exactly(usize::from(batches)));
     let found = in_turns(&wanted, |index| {
         let connections = CONNECTIONS[index];
-        let ratio = control.ratio(testbed, connections)?;
         let ask = || testbed.ask(&server, work, connections, BATCH);
-        let (seen, others) = testbed.with_others(&server, ask)?;
+        let run = || testbed.with_others(&server, ask);
+        let ((seen, others), ratio) = control.beside(testbed, connections, run)?;
         Ok(((seen, ratio), control::disturbance(others, ratio)))
     })?;
     let each = CONNECTIONS.into_iter().zip(found);

@@ -9,19 +9,21 @@ use load::trial::{Server, Stack, Testbed};
 use observe::observe;
 use sim::plan::{Preset, Workload};
 
-use super::{Bench, Extra, Row, measured, predicted, unknown};
-use crate::calibrate::trials::one_thread;
+use super::{Bench, Extra, Row, measured, predicted, recorded_on_another, unknown};
+use crate::{calibrate::trials::one_thread, control::is_another};
 
 const PORT: u16 = 6379;
 /// Clients while redis is recorded, and how long.
 const RECORDED_CLIENTS: usize = 8;
 const RECORDING: Duration = Duration::from_secs(4);
+/// So often at most, until the machine is as fast meanwhile as before.
+const RECORDINGS: u32 = 5;
 /// Requests while it is recorded: more than fit into the recording.
 const RECORDED_REQUESTS: usize = 1_000_000;
 /// What is asked of redis for the comparison.
 const LOADS: [Load; 4] = [
-    Load::of("redis GET", (1, 40_000)),
-    Load::of("redis GET", (50, 150_000)),
+    Load::of("redis GET", (1, 25_000)),
+    Load::of("redis GET", (50, 100_000)),
     Load {
         flags: &["-P", "16"],
         not_known: Some(
@@ -68,7 +70,15 @@ pub(super) struct Redis<'a> {
     server: PathBuf,
     client: PathBuf,
     interrupt: &'a Interrupt,
-    recorded: Option<(Workload, Extra)>,
+    recorded: Option<Recorded>,
+}
+
+/// redis as it was seen on the kernel.
+struct Recorded {
+    workload: Workload,
+    extra: Extra,
+    /// How fast the machine was then ([`crate::control::Control::rates_per_s`]).
+    machine_per_s: [f64; 2],
 }
 
 impl<'a> Redis<'a> {
@@ -104,12 +114,18 @@ impl<'a> Redis<'a> {
             say,
             ..
         } = bench;
-        let (workload, extra) = match self.recorded.take() {
+        let machine_per_s = bench.control.rates_per_s();
+        let recorded = match &self.recorded {
             Some(recorded) => recorded,
             None => {
                 say.say("redis on the kernel is recorded");
-                let seen = record(testbed, &self.server, &self.client, self.interrupt)?;
-                told_apart(seen, preset)?
+                let (seen, ratio) = self.recording(bench)?;
+                let (workload, extra) = told_apart(seen, preset)?;
+                self.recorded.insert(Recorded {
+                    workload,
+                    extra,
+                    machine_per_s: machine_per_s.map(|per_s| per_s * ratio),
+                })
             }
         };
         let running = start(testbed, stack, &self.server)?;
@@ -117,21 +133,49 @@ impl<'a> Redis<'a> {
         let mut predictions = Vec::new();
         for load in &LOADS {
             let why = load.not_known.map(str::to_owned);
+            let why = why.or_else(|| recorded_on_another(recorded.machine_per_s, machine_per_s));
             let prediction = match why.or_else(|| unknown(preset, stack, load.clients)) {
                 Some(why) => Err(why),
-                None => Ok(predicted(&workload, preset, extra, stack, load.clients)?),
+                None => Ok(predicted(
+                    &recorded.workload,
+                    preset,
+                    recorded.extra,
+                    stack,
+                    load.clients,
+                )?),
             };
             predictions.push((load.clients, prediction));
         }
-        self.recorded = Some((workload, extra));
         let found = measured(bench, &running, predictions, |index| {
             benchmark(testbed, &self.client, &running, &LOADS[index])
         })?;
         for (load, (prediction, measured)) in LOADS.iter().zip(found) {
             let what = (load.workload, stack, load.clients);
-            rows.push(Row::new(what, prediction, measured, load.clients > 1));
+            let row = Row::new(what, prediction, measured, load.clients > 1);
+            bench.add(rows, row);
         }
         Ok(())
+    }
+}
+
+impl Redis<'_> {
+    /// A recording, and how many times as fast the machine was meanwhile: once, unless it was another one beside each of several recordings.
+    fn recording(&self, bench: &Bench<'_>) -> anyhow::Result<(Workload, f64)> {
+        let Bench {
+            testbed, control, ..
+        } = bench;
+        let mut tries = 1;
+        loop {
+            let run = || record(testbed, &self.server, &self.client, self.interrupt);
+            let (seen, ratio) = control.beside(testbed, RECORDED_CLIENTS, run)?;
+            if !is_another(ratio) {
+                return Ok((seen, 1.0));
+            }
+            if tries == RECORDINGS {
+                return Ok((seen, ratio));
+            }
+            tries += 1;
+        }
     }
 }
 

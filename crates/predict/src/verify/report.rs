@@ -73,6 +73,28 @@ pub fn of(
     d
 }
 
+/// A row in a line: what is judged first where it is predicted.
+pub fn line(row: &Row) -> String {
+    let (measured, predicted) = match row.saturated {
+        true => (
+            format!("{:.0} requests/s", row.rate_per_s.median),
+            row.predicted.map(|of| format!("{:.0}", of.rate_per_s)),
+        ),
+        false => (
+            format!("{:.1} µs", row.mean_us.median),
+            row.predicted.map(|of| format!("{:.1}", of.mean_us)),
+        ),
+    };
+    let predicted = predicted.map_or(String::new(), |of| format!(", predicted {of}"));
+    format!(
+        "{} on {} with {}: {measured}{predicted}: {}",
+        row.workload,
+        row.stack,
+        row.clients,
+        row.verdict().name()
+    )
+}
+
 /// How many rows say what.
 fn tally(rows: &[Row]) -> String {
     let verdicts: Vec<Verdict> = rows.iter().map(Row::verdict).collect();
