@@ -30,6 +30,46 @@ pub(crate) unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
     }
 }
 
+/// Bytes of a line of the processor's cache.
+const LINE_BYTES: usize = 64;
+
+/// Copies `len` bytes with stores that do not fetch what they overwrite: all of it can be read by others when this returns.
+///
+/// # Safety
+/// As [`core::ptr::copy_nonoverlapping`].
+pub(crate) unsafe fn copy_past_cache(source: *const u8, target: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+        const WORDS: usize = LINE_BYTES / size_of::<__m128i>();
+        let head = target.align_offset(LINE_BYTES).min(len);
+        let lines = (len - head) / LINE_BYTES;
+        let tail = head + lines * LINE_BYTES;
+        // SAFETY: parts of what the caller has promised; the lines begin where the target is aligned. Every x86-64 processor has
+        // these instructions, and the last one orders the stores before whatever comes next, as Rust's memory model asks for.
+        unsafe {
+            core::ptr::copy_nonoverlapping(source, target, head);
+            for line in 0..lines {
+                let at = head + line * LINE_BYTES;
+                let from: *const __m128i = source.add(at).cast();
+                let to: *mut __m128i = target.add(at).cast();
+                let words: [__m128i; WORDS] =
+                    core::array::from_fn(|word| _mm_loadu_si128(from.add(word)));
+                for (word, value) in words.into_iter().enumerate() {
+                    _mm_stream_si128(to.add(word), value);
+                }
+            }
+            core::ptr::copy_nonoverlapping(source.add(tail), target.add(tail), len - tail);
+            _mm_sfence();
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        copy(source, target, len);
+    }
+}
+
 /// As `target.copy_from_slice(source)`.
 ///
 /// # Panics

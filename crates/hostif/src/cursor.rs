@@ -11,7 +11,7 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::copy::copy;
+use crate::copy::{copy, copy_past_cache};
 use crate::sync::AtomicU64;
 
 /// A run of shared words that keeps the memory it lies in alive.
@@ -132,6 +132,13 @@ impl<'s> SharedBytes<'s> {
         // SAFETY: the destination is `len` mapped bytes; `data` is this process's own memory and
         // cannot overlap a mapping that no reference covers.
         unsafe { copy(data.as_ptr(), self.address(at.min(self.len)), len) }
+    }
+
+    /// As [`SharedBytes::copy_in`], with stores that do not fetch what they overwrite.
+    pub(crate) fn copy_in_past_cache(&self, at: usize, data: &[u8]) {
+        let len = data.len().min(self.len.saturating_sub(at));
+        // SAFETY: as above.
+        unsafe { copy_past_cache(data.as_ptr(), self.address(at.min(self.len)), len) }
     }
 
     /// Copies from position `at` into `data`; what lies beyond the end is left out.

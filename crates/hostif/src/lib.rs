@@ -30,6 +30,8 @@ pub mod holders;
 #[cfg(not(loom))]
 pub mod host_hooks;
 pub mod id;
+#[cfg(not(loom))]
+pub mod large_copy;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod region;

@@ -97,6 +97,17 @@ impl<'a> Window<'a> {
         first + second
     }
 
+    /// As [`Window::copy_in`], with stores that do not fetch what they overwrite.
+    pub fn copy_in_past_cache(&self, offset: u64, data: &[u8]) -> usize {
+        let (at, first, second) = self.split(offset, data.len());
+        self.bytes.copy_in_past_cache(at, &data[..first]);
+        if second > 0 {
+            self.bytes
+                .copy_in_past_cache(0, &data[first..first + second]);
+        }
+        first + second
+    }
+
     /// Reads bytes at a stream offset into `data` and returns how many: no more than the size.
     pub fn copy_out(&self, offset: u64, data: &mut [u8]) -> usize {
         let (at, first, second) = self.split(offset, data.len());
@@ -167,7 +178,10 @@ mod tests {
             for (number, (delta, len)) in writes.into_iter().enumerate() {
                 let offset = start.wrapping_add(delta);
                 let data: Vec<u8> = (0..len).map(|i| (i * 7 + number + 1).to_le_bytes()[0]).collect();
-                let copied = window.copy_in(offset, &data);
+                let copied = match number % 2 {
+                    0 => window.copy_in(offset, &data),
+                    _ => window.copy_in_past_cache(offset, &data),
+                };
                 prop_assert_eq!(copied, len.min(4096));
                 for (i, byte) in data.iter().take(copied).enumerate() {
                     let at = offset.wrapping_add(i as u64).wrapping_sub(base) % 4096;

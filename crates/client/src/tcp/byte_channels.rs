@@ -9,8 +9,10 @@ use std::io::IoSlice;
 
 use hostif::byte_channel::{BYTE_CHANNEL_BYTES, Reader};
 use hostif::header::{LaneState, SHUT_WRITE, SlotName};
+use hostif::large_copy::LargeCopies;
 use hostif::{ChannelPair, LaneNews, Op, Span, WriteMode};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::engines::inline_engine;
 use crate::readiness::State;
@@ -20,6 +22,8 @@ use crate::wait::look;
 
 /// Of a long write or read the other side hears piece by piece, so that both sides work at the same time.
 pub(crate) const PIECE_BYTES: usize = 32 * 1024;
+/// The local peer has read what is overwritten, on whatever processor it runs.
+static COPIES: LargeCopies = LargeCopies::new();
 /// What a receiver is taken to hold beside the sender's SO_SNDBUF.
 const RECEIVER_BYTES: u64 = 64 * 1024;
 
@@ -217,7 +221,8 @@ impl TcpSocket {
                         Err(Errno::AGAIN)
                     };
                 }
-                room.channel_pair.bytes().copy_in(room.written, piece);
+                let bytes = room.channel_pair.bytes();
+                COPIES.copy_in(&bytes, room.written, piece, now_ns);
                 match room.tell(piece.len())? {
                     Told::Sent => {
                         if done == 0 {
@@ -301,6 +306,12 @@ impl TcpSocket {
         let _ = self.tell_byte_channel(LaneNews::Nonsense);
         Errno::CONNRESET
     }
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let [s, ns] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    s * 1_000_000_000 + ns
 }
 
 impl ChannelSpace<'_> {
