@@ -20,7 +20,7 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use load::interrupt::Interrupt;
 
-use crate::tools;
+use crate::{distance, tools};
 use case::{Case, Collected};
 use context::Context;
 use side::Side;
@@ -189,7 +189,7 @@ fn measure(case: &Case, context: &Context, sides: &[Side]) -> anyhow::Result<Col
             if collected.has_failed(side) {
                 continue;
             }
-            let result = (case.sample)(context, side);
+            let (result, distance_ns) = distance::beside(|| (case.sample)(context, side));
             context.common.interrupt.check()?;
             let shown = match &result {
                 Ok(samples) => samples
@@ -205,7 +205,7 @@ fn measure(case: &Case, context: &Context, sides: &[Side]) -> anyhow::Result<Col
                 run + 1,
                 context.common.scale.runs
             ));
-            collected.add(side, result);
+            collected.add(side, result, distance_ns);
         }
     }
     if !sides.is_empty()

@@ -20,6 +20,9 @@ use serde::Serialize;
 /// Partners of the first processor that are tried; machines with hundreds repeat themselves.
 const MAX_PARTNERS: usize = 16;
 
+/// Processors of a machine on which any two tell how far programs are from each other.
+const FEW: usize = 4;
+
 /// How long one pair is watched. A virtual machine may take a processor away for a while, hence a
 /// time and not a count.
 const PAIR_TIME: Duration = Duration::from_millis(20);
@@ -56,6 +59,14 @@ pub fn for_engines() -> impl Iterator<Item = usize> {
 }
 
 impl CoreDistance {
+    /// Nanoseconds to the nearest partner and back, where there are few: quick enough to be asked beside each run.
+    pub fn of_few() -> Option<f64> {
+        let allowed = sched_getaffinity(None).ok()?;
+        let usable = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+        let is_few = usable.count() <= FEW;
+        is_few.then(Self::measure)?.map(|far| far.nearest_ns)
+    }
+
     /// Measures; None where this process may use one processor only.
     pub fn measure() -> Option<Self> {
         let allowed = sched_getaffinity(None).ok()?;

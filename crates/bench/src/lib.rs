@@ -12,6 +12,7 @@ mod apps;
 mod command;
 mod cores;
 mod demo;
+mod distance;
 mod micro;
 pub mod mover;
 mod overload;

@@ -31,7 +31,7 @@ use std::{process::ExitCode, time::Instant};
 use clap::{Args, ValueEnum};
 use load::{idle::IdleLatency, interrupt::Interrupt};
 
-use crate::{cores::CoreDistance, paper, tools};
+use crate::{distance, paper, tools};
 use samples::Samples;
 use setup::{Idle, Plan, Setup};
 use testbed::{Scale, Testbed, Unavailable};
@@ -189,7 +189,6 @@ fn run(
 ) -> anyhow::Result<report::Report> {
     plan.check_alike()?;
     let testbed = Testbed::create(Scale { seconds }, lab::ORDINARY_SEGMENT_BYTES, interrupt)?;
-    let before = CoreDistance::measure();
     let mut samples = Samples::default();
     for setup in &plan.setups {
         let missing = tools::missing(setup.tools);
@@ -220,17 +219,15 @@ fn run(
             testbed.interrupt.check()?;
         }
     }
-    Ok(report::Report::of(
-        name, done, &testbed, plan, &samples, before,
-    ))
+    Ok(report::Report::of(name, done, &testbed, plan, &samples))
 }
 
 /// Measures a setup once.
 fn measure(testbed: &Testbed, setup: &Setup, run: u32, runs: u32, samples: &mut Samples) {
-    let result = {
+    let (result, distance_ns) = distance::beside(|| {
         let _held = (setup.idle == Idle::Held).then(IdleLatency::hold);
         (setup.measure)(testbed, setup)
-    };
+    });
     let say = |text: &str| {
         testbed.say(&format!(
             "{}: run {} of {runs}: {text}",
@@ -244,7 +241,7 @@ fn measure(testbed: &Testbed, setup: &Setup, run: u32, runs: u32, samples: &mut 
                 .iter()
                 .map(|(name, value)| format!("{name} {value:.2}"));
             say(&shown.collect::<Vec<_>>().join(", "));
-            samples.add(setup.key, run, values);
+            samples.add(setup.key, run, values, distance_ns);
         }
         Err(error) if error.is::<Unavailable>() => {
             say(&format!("skipped: {error}"));

@@ -6,7 +6,10 @@ use super::{
     context::Context,
     side::{Mode, Side},
 };
-use crate::unit::{Better, number};
+use crate::{
+    distance::Run,
+    unit::{Better, number},
+};
 
 /// A program to be measured on both sides.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +54,8 @@ impl Sample {
 pub struct Collected {
     pub title: &'static str,
     modes: Vec<(Side, Mode)>,
-    samples: Vec<(Side, Sample)>,
+    /// With the round trip of a cache line between two processors, in nanoseconds ([`crate::distance::beside`]).
+    samples: Vec<(Side, Sample, Option<f64>)>,
     failures: Vec<(Side, String)>,
 }
 
@@ -83,12 +87,19 @@ impl Collected {
         }
     }
 
-    /// Notes the result of a run.
-    pub fn add(&mut self, side: Side, result: anyhow::Result<Vec<Sample>>) {
+    /// Notes the result of a run, beside which a cache line took so long between two processors.
+    pub fn add(
+        &mut self,
+        side: Side,
+        result: anyhow::Result<Vec<Sample>>,
+        distance_ns: Option<f64>,
+    ) {
         match result {
-            Ok(samples) => self
-                .samples
-                .extend(samples.into_iter().map(|sample| (side, sample))),
+            Ok(samples) => {
+                let samples = samples.into_iter();
+                self.samples
+                    .extend(samples.map(|sample| (side, sample, distance_ns)));
+            }
             Err(error) => self.failures.push((side, format!("{error:#}"))),
         }
     }
@@ -109,7 +120,7 @@ impl Collected {
     /// The quantities, in the order of their first sample.
     pub fn measures(&self) -> Vec<Measure> {
         let mut measures: Vec<Measure> = Vec::new();
-        for (_, sample) in &self.samples {
+        for (_, sample, _) in &self.samples {
             if !measures.contains(&sample.measure) {
                 measures.push(sample.measure);
             }
@@ -119,10 +130,21 @@ impl Collected {
 
     /// The values of one quantity on one side.
     pub fn values(&self, side: Side, measure: Measure) -> Vec<f64> {
-        let matching = self
-            .samples
-            .iter()
-            .filter(|(of, sample)| *of == side && sample.measure == measure);
-        matching.map(|(_, sample)| sample.value).collect()
+        let runs = self.runs_of(side, measure);
+        runs.into_iter().map(|(value, _)| value).collect()
+    }
+
+    /// The same with how far the processors were from each other.
+    pub fn runs_of(&self, side: Side, measure: Measure) -> Vec<Run> {
+        let samples = self.samples.iter();
+        let matching = samples.filter(|(of, sample, _)| *of == side && sample.measure == measure);
+        matching
+            .map(|(_, sample, distance_ns)| (sample.value, *distance_ns))
+            .collect()
+    }
+
+    /// How far they were, in each run.
+    pub fn distances_ns(&self) -> impl Iterator<Item = f64> {
+        self.samples.iter().filter_map(|(_, _, ns)| *ns)
     }
 }

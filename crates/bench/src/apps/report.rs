@@ -9,7 +9,8 @@ use super::{
     side::{Mode, Side},
 };
 use crate::{
-    cores::{self, CoreDistance},
+    cores,
+    distance::{self, ByDistance, Range},
     tools,
     unit::{Better, number},
 };
@@ -28,7 +29,8 @@ pub struct Report {
     engine: Option<EngineFacts>,
     /// The processor that the engine was bound to; programs ran where the scheduler put them.
     engine_cpu: Option<usize>,
-    cache_line_round_trip: Option<CoreDistance>,
+    /// Beside the runs, to the nearest processor and back.
+    cache_line_round_trip: Option<Range>,
     /// Why processors are not held from deep idle.
     idle_latency_not_held: Option<&'static str>,
     runs: u32,
@@ -52,6 +54,8 @@ struct Row {
     shunt: Option<Summary>,
     /// Median of Shunt over median of the kernel.
     ratio: Option<f64>,
+    /// The same of near and of far processors, where they were moved between runs.
+    by_distance: Vec<ByDistance>,
     /// Sides that have no result because they failed.
     failed: Vec<Side>,
 }
@@ -64,10 +68,13 @@ impl Report {
         if of_shunt.is_empty() {
             of_shunt.push(Side::Shunt);
         }
+        let distances_ns = collected.iter().flat_map(Collected::distances_ns);
+        let cache_line_round_trip = Range::of(distances_ns);
+        let limit_ns = cache_line_round_trip.and_then(Range::limit_ns);
         let rows = collected.iter().flat_map(|case| {
             let sides = of_shunt.iter();
             let row_pairs = sides.flat_map(|side| case.measures().into_iter().map(|m| (*side, m)));
-            row_pairs.map(|(side, measure)| Row::of(case, side, measure))
+            row_pairs.map(|(side, measure)| Row::of(case, side, measure, limit_ns))
         });
         Self {
             kernel: tools::kernel_release(),
@@ -77,7 +84,7 @@ impl Report {
             kernel_congestion_control: context.lab().congestion().to_owned(),
             engine: context.engine().cloned(),
             engine_cpu: cores::for_engine(),
-            cache_line_round_trip: CoreDistance::measure(),
+            cache_line_round_trip: cache_line_round_trip.or_else(Range::now),
             idle_latency_not_held: context.common.idle.why_not(),
             runs: context.common.scale.runs,
             file_bytes: context.common.content.bytes,
@@ -95,15 +102,14 @@ impl Report {
 
     /// Machine, path and settings, one line each.
     fn conditions(&self) -> String {
-        let distance = self.cache_line_round_trip.map_or_else(String::new, |far| {
-            let (nearest, farthest) = (far.nearest_ns.round(), far.farthest_ns.round());
-            let range = if nearest < farthest {
-                format!("{nearest} to {farthest}")
-            } else {
-                nearest.to_string()
-            };
-            format!(", a cache line to another core and back {range} ns")
-        });
+        let distance = self
+            .cache_line_round_trip
+            .map_or_else(String::new, |range| {
+                format!(
+                    ", a cache line to another core and back {} ns",
+                    range.text()
+                )
+            });
         let inside = engine::CongestionControl::default().name();
         let engine = self.engine.as_ref().map_or_else(String::new, |engine| {
             let bound = self
@@ -155,6 +161,10 @@ impl Report {
                 self.reasons.join("; ")
             );
         }
+        text += &distance::text(self.results.iter().map(|row| {
+            let name = format!("{}, {}", row.program, row.measure.name);
+            (name, &row.by_distance[..])
+        }));
         for failure in &self.failures {
             text += &format!("\nfailed: {failure}\n");
         }
@@ -163,7 +173,7 @@ impl Report {
 }
 
 impl Row {
-    fn of(case: &Collected, of_shunt: Side, measure: Measure) -> Self {
+    fn of(case: &Collected, of_shunt: Side, measure: Measure, limit_ns: Option<f64>) -> Self {
         // A side that failed once has no result, however its other runs went.
         let side = |side| {
             if case.has_failed(side) {
@@ -177,6 +187,13 @@ impl Row {
             .as_ref()
             .zip(shunt.as_ref())
             .map(|(kernel, shunt)| shunt.median / kernel.median);
+        let by_distance = limit_ns.map_or_else(Vec::new, |limit_ns| {
+            let runs = |side| match case.has_failed(side) {
+                true => Vec::new(),
+                false => case.runs_of(side, measure),
+            };
+            distance::split(&runs(Side::Kernel), &runs(of_shunt), limit_ns)
+        });
         Self {
             program: case.title,
             measure,
@@ -184,6 +201,7 @@ impl Row {
             mode: case.mode(of_shunt),
             shunt,
             ratio,
+            by_distance,
             failed: [Side::Kernel, of_shunt]
                 .into_iter()
                 .filter(|side| case.has_failed(*side))

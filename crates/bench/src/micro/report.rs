@@ -10,7 +10,8 @@ use super::{
     testbed::Testbed,
 };
 use crate::{
-    cores::{self, CoreDistance},
+    cores,
+    distance::{self, Range},
     tools,
 };
 use output::Table;
@@ -26,8 +27,8 @@ pub struct Report {
     /// Of both kernels, and of every engine that has a process of its own.
     congestion_control: String,
     engine_cpu: Option<usize>,
-    pub cache_line_round_trip_before: Option<CoreDistance>,
-    cache_line_round_trip_after: Option<CoreDistance>,
+    /// Beside the runs, to the nearest processor and back.
+    cache_line_round_trip: Option<Range>,
     /// Why setups that ask for it cannot hold processors from deep idle.
     idle_latency_not_held: Option<&'static str>,
     runs: u32,
@@ -48,8 +49,9 @@ impl Report {
         testbed: &Testbed,
         plan: &Plan,
         samples: &Samples,
-        before: Option<CoreDistance>,
     ) -> Self {
+        let cache_line_round_trip = Range::of(samples.distances_ns());
+        let limit_ns = cache_line_round_trip.and_then(Range::limit_ns);
         Self {
             measured: measured.to_owned(),
             version: env!("CARGO_PKG_VERSION"),
@@ -59,8 +61,7 @@ impl Report {
             mtu_bytes: testbed.lab.mtu(),
             congestion_control: testbed.lab.congestion().to_owned(),
             engine_cpu: cores::for_engine(),
-            cache_line_round_trip_before: before,
-            cache_line_round_trip_after: CoreDistance::measure(),
+            cache_line_round_trip: cache_line_round_trip.or_else(Range::now),
             idle_latency_not_held: IdleLatency::hold().why_not(),
             runs,
             duration_s: testbed.elapsed().as_secs(),
@@ -69,7 +70,7 @@ impl Report {
             rows: plan
                 .rows
                 .iter()
-                .map(|row| Measured::of(row, samples))
+                .map(|row| Measured::of(row, samples, limit_ns))
                 .collect(),
             skipped: each_once(samples.skips()),
             failures: each_once(samples.failures()),
@@ -83,9 +84,9 @@ impl Report {
 
     /// Under which conditions.
     pub fn conditions(&self) -> String {
-        let distance = |distance: Option<CoreDistance>| {
-            distance.map_or("?".to_owned(), |far| format!("{:.0}", far.nearest_ns))
-        };
+        let distance = self
+            .cache_line_round_trip
+            .map_or("?".to_owned(), Range::text);
         let engine = self.engine_cpu.map_or_else(String::new, |cpu| {
             format!("; an engine of its own runs on processor {cpu}")
         });
@@ -95,14 +96,12 @@ impl Report {
         };
         let inline = engine::CongestionControl::default().name();
         format!(
-            "shunt {}, Linux {}, {} cores; a cache line to another core and back: {} ns before, {} ns after\n\
+            "shunt {}, Linux {}, {} cores; a cache line to another core and back {distance} ns\n\
              path: {}, MTU {}, {} on kernels and engines, {inline} on engines inside programs{engine}\n\
              {idle}",
             self.version,
             self.kernel,
             self.cores,
-            distance(self.cache_line_round_trip_before),
-            distance(self.cache_line_round_trip_after),
             self.cable,
             self.mtu_bytes,
             self.congestion_control,
@@ -131,6 +130,8 @@ impl Report {
             notes.concat(),
             table.render()
         );
+        let rows = self.rows.iter();
+        text += &distance::text(rows.map(|row| (row.what.clone(), &row.by_distance[..])));
         for line in &self.published {
             text += &format!("\n{line}");
         }

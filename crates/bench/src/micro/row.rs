@@ -3,7 +3,10 @@
 use serde::Serialize;
 
 use super::samples::Samples;
-use crate::unit::{Better, number, ratio_figure};
+use crate::{
+    distance::{self, ByDistance},
+    unit::{Better, number, ratio_figure},
+};
 use output::columns;
 use statistics::{Interval, Summary, median_ratio};
 
@@ -63,13 +66,15 @@ pub struct Measured {
     pub ratio: Option<Summary>,
     /// The interval that holds the median of the ratios; None with fewer than three runs.
     pub interval: Option<Interval>,
+    /// The same of near and of far processors, where they were moved between runs.
+    pub by_distance: Vec<ByDistance>,
     /// Why there are no values.
     pub missing: Vec<String>,
 }
 
 impl Measured {
-    /// Sums up the samples of a row.
-    pub fn of(row: &Row, samples: &Samples) -> Self {
+    /// Sums up the samples of a row. `limit_ns`: what is between near and far processors, where they were moved.
+    pub fn of(row: &Row, samples: &Samples, limit_ns: Option<f64>) -> Self {
         let values = |setup| samples.values(setup, row.quantity);
         let shunt = values(row.shunt);
         let kernel = row.kernel.map(values);
@@ -84,6 +89,11 @@ impl Measured {
         };
         let ratio = Summary::of(&ratios);
         let shunt = summary(&shunt);
+        let runs = |setup| samples.runs_of(setup, row.quantity);
+        let by_distance = limit_ns.map_or_else(Vec::new, |limit_ns| {
+            let kernel = row.kernel.map(runs).unwrap_or_default();
+            distance::split(&kernel, &runs(row.shunt), limit_ns)
+        });
         let sources = row.kernel.into_iter().chain([row.shunt]);
         let reasons = sources.filter_map(|setup| samples.why_missing(setup));
         Self {
@@ -94,6 +104,7 @@ impl Measured {
             shunt,
             ratio,
             interval: interval(&ratios),
+            by_distance,
             missing: each_once(reasons),
         }
     }
@@ -159,7 +170,7 @@ mod tests {
         let mut samples = Samples::default();
         for (setup, values) in [("kernel", kernel), ("shunt", shunt)] {
             for (run, value) in (0..).zip(values) {
-                samples.add(setup, run, vec![("p50", *value)]);
+                samples.add(setup, run, vec![("p50", *value)], None);
             }
         }
         samples
@@ -168,7 +179,11 @@ mod tests {
     #[test]
     fn the_ratio_is_the_median_of_the_ratios_within_runs() {
         // The machine was twice as slow in the second run, for both.
-        let measured = Measured::of(&row(), &samples(&[10.0, 20.0, 10.0], &[4.0, 8.0, 6.0]));
+        let measured = Measured::of(
+            &row(),
+            &samples(&[10.0, 20.0, 10.0], &[4.0, 8.0, 6.0]),
+            None,
+        );
         let ratio = measured.ratio.as_ref().unwrap();
         assert!((ratio.median - 0.4).abs() < 1e-9 && (ratio.max - 0.6).abs() < 1e-9);
         assert_eq!(measured.cells()[6], "0.40");
@@ -176,7 +191,11 @@ mod tests {
 
     #[test]
     fn a_difference_that_is_smaller_than_the_noise_is_marked() {
-        let measured = Measured::of(&row(), &samples(&[10.0, 12.0, 9.0], &[11.0, 9.0, 10.0]));
+        let measured = Measured::of(
+            &row(),
+            &samples(&[10.0, 12.0, 9.0], &[11.0, 9.0, 10.0]),
+            None,
+        );
         assert!(measured.is_in_noise());
         assert!(
             measured.cells()[6].ends_with(" ~"),
@@ -184,15 +203,35 @@ mod tests {
             measured.cells()
         );
         // Two runs do not tell how runs differ.
-        let measured = Measured::of(&row(), &samples(&[10.0, 12.0], &[11.0, 9.0]));
+        let measured = Measured::of(&row(), &samples(&[10.0, 12.0], &[11.0, 9.0]), None);
         assert!(measured.interval.is_none() && !measured.is_in_noise());
+    }
+
+    #[test]
+    fn near_and_far_runs_are_summed_up_apart_where_processors_were_moved() {
+        let mut samples = Samples::default();
+        let seen = [
+            ("kernel", 10.0, 60.0),
+            ("shunt", 5.0, 64.0),
+            ("kernel", 20.0, 380.0),
+        ];
+        for (run, (setup, value, ns)) in (0..).zip(seen) {
+            samples.add(setup, run, vec![("p50", value)], Some(ns));
+        }
+        let parts = |limit_ns| Measured::of(&row(), &samples, limit_ns).by_distance;
+        assert_eq!(parts(None).len(), 0);
+        let text = distance::text([("row".to_owned(), &parts(Some(150.0))[..])].into_iter());
+        assert!(
+            text.contains("60 to 64") && text.contains("380") && text.contains("0.50"),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_row_without_values_says_why() {
         let mut none = samples(&[10.0], &[]);
         none.skip("shunt", "no such driver".to_owned());
-        let none = Measured::of(&row(), &none);
+        let none = Measured::of(&row(), &none, None);
         assert_eq!(
             (none.cells()[6].as_str(), none.cells()[7].as_str()),
             ("-", "0")
@@ -202,7 +241,7 @@ mod tests {
         for setup in ["kernel", "shunt"] {
             both.skip(setup, "not installed".to_owned());
         }
-        assert_eq!(Measured::of(&row(), &both).missing, ["not installed"]);
+        assert_eq!(Measured::of(&row(), &both, None).missing, ["not installed"]);
         assert_eq!(each_once(both.skips()), ["not installed"]);
     }
 }

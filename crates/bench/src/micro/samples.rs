@@ -1,18 +1,21 @@
 //! What was measured so far: values by setup, quantity and run, and what could not be measured.
 
+use crate::distance::Run;
+
 /// Values of one run of a setup, by quantity.
 pub type Values = Vec<(&'static str, f64)>;
 
 #[derive(Debug, Default)]
 pub struct Samples {
-    runs: Vec<(&'static str, u32, Values)>,
+    /// With the round trip of a cache line between two processors, in nanoseconds ([`crate::distance::beside`]).
+    runs: Vec<(&'static str, u32, Values, Option<f64>)>,
     failed: Vec<(&'static str, String)>,
     skipped: Vec<(&'static str, String)>,
 }
 
 impl Samples {
-    pub fn add(&mut self, setup: &'static str, run: u32, values: Values) {
-        self.runs.push((setup, run, values));
+    pub fn add(&mut self, setup: &'static str, run: u32, values: Values, distance_ns: Option<f64>) {
+        self.runs.push((setup, run, values, distance_ns));
     }
 
     /// A run went wrong: the setup is not tried again, and what it has measured does not count.
@@ -39,16 +42,29 @@ impl Samples {
 
     /// The values of a quantity, with the number of their run.
     pub fn values(&self, setup: &str, quantity: &str) -> Vec<(u32, f64)> {
-        if self.is_over(setup) {
-            return Vec::new();
-        }
-        let runs = self.runs.iter().filter(|(key, ..)| *key == setup);
-        let value = |values: &Values| {
-            let found = values.iter().find(|(name, _)| *name == quantity);
-            found.map(|(_, value)| *value)
-        };
-        runs.filter_map(|(_, run, values)| Some((*run, value(values)?)))
-            .collect()
+        let all = self.all_of(setup, quantity);
+        all.map(|(number, run)| (number, run.0)).collect()
+    }
+
+    /// The same with how far the processors were from each other.
+    pub fn runs_of(&self, setup: &str, quantity: &str) -> Vec<Run> {
+        let all = self.all_of(setup, quantity);
+        all.map(|(_, run)| run).collect()
+    }
+
+    fn all_of(&self, setup: &str, quantity: &str) -> impl Iterator<Item = (u32, Run)> {
+        let is_over = self.is_over(setup);
+        let runs = self.runs.iter();
+        let runs = runs.filter(move |(key, ..)| *key == setup && !is_over);
+        runs.filter_map(move |(_, number, values, distance_ns)| {
+            let (_, value) = values.iter().find(|(name, _)| *name == quantity)?;
+            Some((*number, (*value, *distance_ns)))
+        })
+    }
+
+    /// How far they were, beside each run of all setups.
+    pub fn distances_ns(&self) -> impl Iterator<Item = f64> {
+        self.runs.iter().filter_map(|(.., ns)| *ns)
     }
 
     /// What went wrong.
