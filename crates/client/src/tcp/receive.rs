@@ -278,7 +278,14 @@ impl TcpSocket {
                 Err(Errno::AGAIN)
             };
         }
-        if let Some(error) = self.take_error() {
+        // The same of an error, which is told after the bytes before it: what was not told when these were looked for stays.
+        let is_told = self.has_error();
+        if is_told && self.readable_bytes() > 0 {
+            return Err(Errno::AGAIN);
+        }
+        if (is_told || self.is_closed())
+            && let Some(error) = self.take_error()
+        {
             return Err(error);
         }
         match state {

@@ -21,6 +21,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const ENGINE_IP: [u8; 4] = [10, 0, 0, 1];
 /// Where the fake engine sends everything back.
 pub const ECHO_PORT: u16 = 7;
+/// As the echo, and a reset follows each time.
+pub const RESETTING_PORT: u16 = 8;
 
 pub fn address(port: u16) -> SocketAddr {
     SocketAddr::from((ENGINE_IP, port))

@@ -364,7 +364,14 @@ impl Call<'_> {
             // Bytes may have come between the look at the window and the look at the FIN.
             return Ok((self.stream.readable_bytes() <= skipped).then_some(0));
         }
-        if let Some(error) = self.stream.take_error() {
+        // The same of an error, which is told after the bytes before it: what was not told when these were looked for stays.
+        let is_told = self.stream.has_error();
+        if is_told && self.stream.readable_bytes() > skipped {
+            return Ok(None);
+        }
+        if (is_told || self.stream.is_closed())
+            && let Some(error) = self.stream.take_error()
+        {
             return Err(error);
         }
         if self.socket.receive_shut() {
@@ -375,7 +382,9 @@ impl Call<'_> {
         }
         // A closed connection has its reading side shut (tcp_done), so this is an end, not ENOTCONN.
         if self.stream.phase() == Phase::Closed {
-            return Ok((self.stream.readable_bytes() <= skipped).then_some(0));
+            // Of an error that was told meanwhile the next look says.
+            let is_end = self.stream.readable_bytes() <= skipped && !self.stream.has_error();
+            return Ok(is_end.then_some(0));
         }
         Ok(None)
     }

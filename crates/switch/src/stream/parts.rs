@@ -141,6 +141,11 @@ impl Stream {
         self.living().find_map(|one| one.take_error())
     }
 
+    /// Whether another thread has closed it.
+    pub fn is_closed(&self) -> bool {
+        self.living().any(|one| one.core().is_closed())
+    }
+
     /// Bytes written and not acknowledged.
     pub fn unacknowledged_bytes(&self) -> usize {
         self.living()

@@ -10,7 +10,7 @@ use hostif::{
 };
 use rustix::fd::{AsFd, OwnedFd};
 
-use super::super::{ECHO_PORT, address};
+use super::super::{ECHO_PORT, RESETTING_PORT, address};
 use super::Core;
 
 /// What a session has once it has said hello.
@@ -60,6 +60,8 @@ pub struct Socket {
     pub finished: bool,
     pub fin_sent: bool,
     pub linger_zero: bool,
+    /// What it is sent comes back with a reset.
+    pub resets: bool,
     pub backlog: VecDeque<(SocketId, SocketAddr)>,
     pub rx_events: u32,
     pub tx_events: u32,
@@ -113,6 +115,7 @@ impl Core {
             finished: false,
             fin_sent: false,
             linger_zero: false,
+            resets: false,
             backlog: VecDeque::new(),
             rx_events: 0,
             tx_events: 0,
@@ -312,7 +315,11 @@ impl Core {
                 self.announce(listener, true);
                 Peer::Socket(accepted)
             }
-            None if remote.port() == ECHO_PORT => Peer::Itself,
+            None if [ECHO_PORT, RESETTING_PORT].contains(&remote.port()) => {
+                let socket = self.sockets.get_mut(&id).unwrap();
+                socket.resets = remote.port() == RESETTING_PORT;
+                Peer::Itself
+            }
             None => {
                 let socket = self.sockets.get_mut(&id).unwrap();
                 socket.header().engine_set_error(111);
@@ -446,6 +453,11 @@ impl Core {
             let to = self.sockets.get_mut(&target).unwrap();
             to.received_end += len as u64;
             to.header().engine_set_received_end(to.received_end);
+            if to.resets {
+                // In one turn with the bytes, and behind them, as an engine does.
+                to.header().engine_set_error(104);
+                to.set_flags(Flags::ERROR);
+            }
             self.announce(target, true);
             let from = self.sockets.get_mut(&id).unwrap();
             from.acknowledged += len as u64;
