@@ -15,7 +15,6 @@ use std::{
 };
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use serde::Serialize;
 
 /// Partners of the first processor that are tried; machines with hundreds repeat themselves.
 const MAX_PARTNERS: usize = 16;
@@ -34,7 +33,7 @@ const BATCH: u32 = 500;
 const END: u32 = u32::MAX;
 
 /// Round trips between the first processor and its nearest and farthest partner.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct CoreDistance {
     /// Nanoseconds to the nearest partner and back.
     pub nearest_ns: f64,

@@ -128,14 +128,14 @@ impl ByDistance {
     }
 }
 
-/// What rows are near and far, by their names; nothing where the processors were not moved.
+/// What rows are near and far, by their names: those of which both sides met the one or the other. Nothing where the processors were not moved.
 pub fn text<'r>(rows: impl Iterator<Item = (String, &'r [ByDistance])>) -> String {
     let mut table = Table::new(
         "row | a cache line there and back, ns | kernel | runs | Shunt | runs | Shunt/kernel",
     );
     let mut is_empty = true;
     for (name, parts) in rows {
-        for part in parts {
+        for part in parts.iter().filter(|part| part.ratio.is_some()) {
             is_empty = false;
             table.row(part.cells(&name));
         }

@@ -1,5 +1,5 @@
-//! Whether the machine is as fast as it was: a server on the kernel is asked the same before and after each run. A run begins when it answers as at the
-//! beginning, and one beside which it answered otherwise does not count. Whether a run fits a model or a prediction has no part in it.
+//! Whether the machine is as fast as it was: a server on the kernel is asked the same before and after each run. A run begins when it answers as
+//! usual, and one beside which it answered otherwise does not count. Whether a run fits a model or a prediction has no part in it.
 //!
 //! What other machines on the same host take is seen by no counter of this one.
 
@@ -25,17 +25,17 @@ const RUNS_TELLING: usize = 40;
 const RECENT: Duration = Duration::from_millis(50);
 /// A run beside which the server answered more than this part faster or slower was one of another machine.
 const CHANGE: f64 = 0.1;
-/// How long is waited in all, from one look at the machine to the next, until it is as fast as then.
-const PATIENCE: Duration = Duration::from_secs(3 * 60);
-/// A wait that lasts longer is said.
-const NOTICEABLE: Duration = Duration::from_secs(10);
+/// How often it is asked in waits, from one look at the machine to the next, until it is as fast as then: three minutes.
+const PATIENCE: u32 = 2250;
+/// A wait in which it is asked more often is said: after ten seconds.
+const NOTICEABLE: u32 = 125;
 
 /// The server, and how many requests it answers each second, with one client and with several.
 pub struct Control {
     server: Server,
     of: [Rate; 2],
     /// What is left of [`PATIENCE`].
-    patience: Cell<Duration>,
+    patience: Cell<u32>,
     say: Say,
 }
 
@@ -114,23 +114,15 @@ impl Control {
     /// Waits until the machine is as fast as at first, as long as patience lasts.
     fn wait(&self, testbed: &Testbed, rate: &Rate) -> anyhow::Result<f64> {
         let recent = rate.last.get().filter(|(when, _)| when.elapsed() < RECENT);
-        let mut ratio = match recent {
+        let ratio = match recent {
             Some((_, ratio)) => ratio,
             None => self.ask(testbed, rate)?,
         };
-        let began = Instant::now();
-        let mut is_said = false;
-        while is_another(ratio) && began.elapsed() < self.patience.get() {
-            ratio = self.ask(testbed, rate)?;
-            if began.elapsed() > NOTICEABLE && !is_said {
-                is_said = true;
-                self.say
-                    .say("waiting until the machine is as fast as at the beginning");
-            }
-        }
-        let left = self.patience.get().saturating_sub(began.elapsed());
-        self.patience.set(left);
-        Ok(ratio)
+        let say = || {
+            self.say
+                .say("waiting until the machine is as fast as usual")
+        };
+        until_usual(ratio, &self.patience, || self.ask(testbed, rate), say)
     }
 
     fn ask(&self, testbed: &Testbed, rate: &Rate) -> anyhow::Result<f64> {
@@ -139,6 +131,25 @@ impl Control {
         rate.last.set(Some((Instant::now(), ratio)));
         Ok(ratio)
     }
+}
+
+/// Asks until the ratio is the usual one, from `ratio` on, and takes each question from what is left of patience; the last ratio.
+fn until_usual(
+    mut ratio: f64,
+    patience: &Cell<u32>,
+    mut ask: impl FnMut() -> anyhow::Result<f64>,
+    say: impl Fn(),
+) -> anyhow::Result<f64> {
+    let mut asked = 0;
+    while is_another(ratio) && patience.get() > 0 {
+        patience.set(patience.get() - 1);
+        ratio = ask()?;
+        asked += 1;
+        if asked == NOTICEABLE {
+            say();
+        }
+    }
+    Ok(ratio)
 }
 
 fn further(a: f64, b: f64) -> f64 {
@@ -198,6 +209,8 @@ pub fn disturbance(others: f64, ratio: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::Context as _;
+
     use super::*;
 
     #[test]
@@ -227,6 +240,20 @@ mod tests {
     fn of_what_was_asked_before_and_after_a_run_the_further_counts() {
         assert_eq!(further(0.97, 0.8), 0.8);
         assert_eq!(further(1.2, 0.97), 1.2);
+    }
+
+    #[test]
+    fn a_run_waits_for_the_usual_machine_as_long_as_patience_lasts() {
+        let (patience, said) = (Cell::new(PATIENCE), Cell::new(0));
+        let say = || said.set(said.get() + 1);
+        let never = || -> anyhow::Result<f64> { panic!("asked") };
+        assert!(until_usual(0.95, &patience, never, say).is_ok());
+        let mut seen = [0.7, 1.3, 1.05].into_iter();
+        let ratio = until_usual(0.7, &patience, || seen.next().context("asked again"), say);
+        assert_eq!((ratio.unwrap(), patience.get()), (1.05, PATIENCE - 3));
+        let ratio = until_usual(0.7, &patience, || Ok(0.8), say);
+        assert_eq!((ratio.unwrap(), patience.get(), said.get()), (0.8, 0, 1));
+        assert!(until_usual(0.7, &patience, never, say).is_ok());
     }
 
     #[test]

@@ -204,15 +204,19 @@ impl Bench<'_> {
     }
 }
 
+/// How much faster or slower, where that is more than is allowed.
+fn speed_change(by: f64) -> Option<String> {
+    let how = if by < 0.0 { "slower" } else { "faster" };
+    (by.abs() > CHANGE).then(|| format!("{:.0} % {how}", 100.0 * by.abs()))
+}
+
 /// Why nothing is known of a row whose work was recorded when the machine was so fast, where it is as fast as this now.
 fn recorded_on_another(then: [f64; 2], now: [f64; 2]) -> Option<String> {
     let changes = now.iter().zip(then).map(|(now, then)| now / then - 1.0);
     let most = changes.max_by(|a, b| a.abs().total_cmp(&b.abs()))?;
-    let how = if most < 0.0 { "slower" } else { "faster" };
-    (most.abs() > CHANGE).then(|| {
+    speed_change(most).map(|change| {
         format!(
-            "the machine is {:.0} % {how} than when redis was recorded: so says a server on the kernel that was asked the same then and now ({:.0} % are allowed)",
-            100.0 * most.abs(),
+            "the machine is {change} than when redis was recorded: so says a server on the kernel that was asked the same then and now ({:.0} % are allowed)",
             100.0 * CHANGE
         )
     })
@@ -221,15 +225,12 @@ fn recorded_on_another(then: [f64; 2], now: [f64; 2]) -> Option<String> {
 /// Why nothing is known of a row beside whose runs the machine was so fast, where it was so fast while the stack was calibrated.
 fn changed(then: f64, ratios: &[f64]) -> Option<String> {
     if ratios.iter().any(|ratio| control::is_another(*ratio)) {
-        let why = "the machine was seldom as fast as at the beginning: so says a server on the kernel that was asked the same beside all runs";
+        let why = "the machine was seldom as fast as before the stack was calibrated: so says a server on the kernel that was asked the same beside all runs";
         return Some(why.to_owned());
     }
-    let now = Summary::of(ratios)?.median / then - 1.0;
-    let how = if now < 0.0 { "slower" } else { "faster" };
-    (now.abs() > CHANGE).then(|| {
+    speed_change(Summary::of(ratios)?.median / then - 1.0).map(|change| {
         format!(
-            "the machine had become {:.0} % {how} since its costs were measured: a server on the kernel that was asked the same then and now says so ({:.0} % are allowed)",
-            100.0 * now.abs(),
+            "the machine had become {change} since its costs were measured: a server on the kernel that was asked the same then and now says so ({:.0} % are allowed)",
             100.0 * CHANGE
         )
     })
