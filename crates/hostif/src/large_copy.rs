@@ -86,13 +86,13 @@ mod tests {
     use core::cell::Cell;
 
     use super::*;
-    use crate::window::tests::small_region;
+    use crate::Region;
 
     const SEND_WINDOW_BYTES: u32 = 64 << 10;
 
     /// So many copies, of which the timed ones take so long by each way.
     fn copy(copies: &LargeCopies, count: u32, ordinary_ns: u64, past_cache_ns: u64) {
-        let region = small_region(SEND_WINDOW_BYTES);
+        let region = Region::small(SEND_WINDOW_BYTES);
         let (span, _) = region.window_pair(1).unwrap();
         let window = region.window(span).unwrap();
         let (calls, now) = (Cell::new(0_u64), Cell::new(0));
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn small_copies_are_neither_timed_nor_counted() {
         let copies = LargeCopies::new();
-        let region = small_region(SEND_WINDOW_BYTES);
+        let region = Region::small(SEND_WINDOW_BYTES);
         let (span, _) = region.window_pair(1).unwrap();
         let window = region.window(span).unwrap();
         let never = || -> u64 { panic!("asked for the time") };

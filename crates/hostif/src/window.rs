@@ -137,33 +137,11 @@ pub fn is_writable(size: u32, used: u64) -> bool {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Layout, Region, RingEntries};
-
-    /// One with windows of so many bytes for sending.
-    pub(crate) fn small_region(send_window_bytes: u32) -> Region {
-        let ring_entries = RingEntries {
-            command: 2,
-            send: 2,
-            receive: 2,
-            completion: 2,
-        };
-        Region::create(
-            Layout {
-                ring_entries,
-                socket_headers: 2,
-                window_pairs: 2,
-                send_window_bytes,
-                receive_window_bytes: 8192,
-            },
-            1,
-            1,
-        )
-        .unwrap()
-    }
+    use crate::Region;
 
     proptest! {
         #[test]
@@ -172,7 +150,7 @@ pub(crate) mod tests {
             base: u64,
             writes in proptest::collection::vec((0u64..9000, 0usize..5000), 1..8),
         ) {
-            let region = small_region(4096);
+            let region = Region::small(4096);
             let (span, _) = region.window_pair(1).unwrap();
             let window = region.window(span).unwrap().beginning_at(base);
             let mut oracle = vec![0u8; 4096];

@@ -11,6 +11,26 @@ fn layout() -> Layout {
     }
 }
 
+impl Region {
+    /// One with two sockets, whose windows have so many bytes for sending.
+    pub(crate) fn small(send_window_bytes: u32) -> Region {
+        let ring_entries = RingEntries {
+            command: 2,
+            send: 2,
+            receive: 2,
+            completion: 2,
+        };
+        let layout = Layout {
+            ring_entries,
+            socket_headers: 2,
+            window_pairs: 2,
+            send_window_bytes,
+            receive_window_bytes: 8192,
+        };
+        Region::create(layout, 1, 1).unwrap()
+    }
+}
+
 #[test]
 fn a_program_sees_the_layout_and_the_bytes_of_the_engine() {
     let ours = Region::create(layout(), 3, 9).unwrap();
