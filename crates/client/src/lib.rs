@@ -67,7 +67,7 @@ pub use udp::message as datagram_messages;
 pub use udp::options as datagram_options;
 pub use udp::{
     Control, DatagramReceiver, DatagramSender, Delivered, Heard, HeardBy, SentStamp,
-    duplicate_filter,
+    duplicate_filter, wait_for_datagrams,
 };
 pub use wait::notifier::{Notifier, NotifySender};
 pub use wait::sleep::{Woken, wait_for_descriptor};

@@ -17,6 +17,7 @@ use hostif::{
 use rustix::io::Errno;
 
 use crate::engines::attachment::Attachment;
+use crate::engines::inline_engine::DirectReceive;
 use crate::engines::session::registry::Observer;
 use crate::engines::session::{Opened, Session};
 use crate::lock::lock;
@@ -194,9 +195,14 @@ impl SocketCore {
     /// A call found nothing to do: an engine inside the program takes what has come, and now and then this looks whether
     /// that is because the engine is gone.
     pub fn on_idle_call(&self) {
+        self.on_idle_call_of(None);
+    }
+
+    /// As [`Self::on_idle_call`], where the thread polls so.
+    pub(crate) fn on_idle_call_of(&self, direct_receive: Option<&dyn DirectReceive>) {
         let all = self.session.attached();
         if let Some(attachment) = all.and_then(|all| all.to_core(self.id.core())) {
-            self.session.on_idle_call(attachment);
+            self.session.on_idle_call(attachment, direct_receive);
         }
     }
 

@@ -13,6 +13,6 @@ pub(crate) mod socket;
 pub use describe::{Control, SentStamp};
 pub use duplicate_filter::duplicate_filter;
 pub use heard::{Heard, HeardBy};
-pub use receive::{DatagramReceiver, Delivered};
+pub use receive::{DatagramReceiver, Delivered, wait_for_datagrams};
 pub use send::DatagramSender;
 pub use socket::UdpSocket;

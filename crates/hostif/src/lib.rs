@@ -76,9 +76,9 @@ pub use sys::WindowPlace;
 pub use window::{Span, Window, WindowSpan};
 
 /// Oldest version of the region and control formats that this code speaks.
-pub const MIN_VERSION: u16 = 4;
+pub const MIN_VERSION: u16 = 5;
 /// Newest version of the region and control formats that this code speaks.
-pub const MAX_VERSION: u16 = 4;
+pub const MAX_VERSION: u16 = 5;
 /// Abstract name of the engine's control socket (abstract names live in the network namespace).
 pub const DEFAULT_ENGINE_NAME: &str = "@shunt/engine";
 /// Environment variable that names another engine: `@name` (abstract) or a path.

@@ -250,6 +250,12 @@ impl InlineEngine for Handle {
         }
     }
 
+    fn poll_for_datagrams(&self, socket: (u32, SocketId)) {
+        if let Some(running) = ENGINE.get() {
+            running.engine.poll_for_datagrams(socket);
+        }
+    }
+
     fn poll_into(
         &self,
         socket: (u32, SocketId),

@@ -4,7 +4,7 @@
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use hostif::ENGINES_MAX;
 use hostif::control::SocketKinds;
@@ -39,9 +39,9 @@ pub struct Engines {
     remembered: Remembered,
 }
 
-/// What was asked last, and when.
+/// What was asked last, and until when it serves, in milliseconds of the coarse clock.
 struct Known {
-    asked_at: Instant,
+    serves_until_ms: u64,
     all: Networks,
     /// Of those that serve TCP, the first with loopback if this process uses it.
     of_streams: Networks,
@@ -175,36 +175,44 @@ impl Engines {
     /// What they own now, of an engine that is gone nothing; asked again now and then.
     #[must_use]
     pub fn networks(&self) -> Networks {
-        Arc::clone(&self.known().all)
+        self.known(|known| &known.all)
     }
 
     /// As `networks`, of the engines that serve TCP, and with loopback if this process uses it there.
     #[must_use]
     pub fn stream_networks(&self) -> Networks {
-        Arc::clone(&self.known().of_streams)
+        self.known(|known| &known.of_streams)
     }
 
     /// As `networks`, of the engines that serve UDP, and with loopback if this process uses it there.
     #[must_use]
     pub fn datagram_networks(&self) -> Networks {
-        Arc::clone(&self.known().of_datagrams)
+        self.known(|known| &known.of_datagrams)
     }
 
-    fn known(&self) -> Arc<Known> {
-        let now = Instant::now();
-        if let Some(known) = self.networks.load_full() {
-            let lifetime = known.all.iter().map(|one| one.lifetime()).min();
-            let age = now.saturating_duration_since(known.asked_at);
-            if lifetime.is_some_and(|lifetime| age < lifetime) {
-                return known;
-            }
+    fn known(&self, which: impl Fn(&Known) -> &Networks) -> Networks {
+        let now_ms = coarse_clock::now_ms();
+        let known = self.networks.load();
+        let known = known
+            .as_ref()
+            .filter(|known| now_ms < known.serves_until_ms);
+        match known.map(|known| Arc::clone(which(known))) {
+            Some(networks) => networks,
+            None => Arc::clone(which(&self.ask(now_ms))),
         }
+    }
+
+    #[inline(never)]
+    fn ask(&self, now_ms: u64) -> Arc<Known> {
         let ask = |session: &&'static Session| EngineNetworks::of(session).map(Arc::new);
         let answers: Vec<Option<Arc<EngineNetworks>>> = self.sessions.iter().map(ask).collect();
         let of_datagrams = self.of_datagrams(&answers);
         let all: Networks = answers.into_iter().map(Option::unwrap_or_default).collect();
+        let lifetime = all.iter().map(|one| one.lifetime()).min();
+        let lifetime = lifetime.unwrap_or(Duration::ZERO).as_millis();
+        let lifetime_ms = u64::try_from(lifetime).unwrap_or(u64::MAX);
         let known = Arc::new(Known {
-            asked_at: now,
+            serves_until_ms: now_ms.saturating_add(lifetime_ms),
             of_streams: self.of_streams(&all),
             of_datagrams,
             all,

@@ -22,6 +22,8 @@ pub use crate::threads::signal_deferral::{Held, SignalDeferral, defer};
 pub trait InlineEngine: Send + Sync {
     /// Runs the engine once, unless another thread is at it.
     fn poll(&self);
+    /// As `poll`, for a thread that waits for datagrams on that socket of the session and looks at it itself.
+    fn poll_for_datagrams(&self, socket: (u32, SocketId));
     /// As `poll`; what arrives on that socket of the session, at stream offset `start` and directly behind it, may be
     /// placed in what follows the first `skipped` bytes of `slices`, and is then consumed: how much that was. `None`:
     /// another thread is at it.
@@ -107,7 +109,7 @@ pub fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Polls for a thread in whose buffer the engine may place what arrives.
+/// Polls for a thread that waits on one socket, in whose buffer the engine may place what arrives.
 pub(crate) trait DirectReceive {
     /// Polls once, with the thread's signals held back.
     fn poll(&self, inline_engine: &dyn InlineEngine);

@@ -223,7 +223,7 @@ impl TcpSocket {
         }
         if room == 0 {
             drop(locked);
-            self.session().on_idle_call(attachment);
+            self.session().on_idle_call(attachment, None);
             return Err(Errno::AGAIN);
         }
         let syn_capacity = self.syn_capacity();

@@ -2,14 +2,19 @@
 
 use std::io::IoSliceMut;
 
+use hostif::Window;
 use hostif::datagram::{Failure, RECORD_BYTES, RawRecord, Received, record_bytes};
-use hostif::{Consumed, Window};
 use rustix::io::Errno;
 
+use crate::engines::inline_engine::{DirectReceive, InlineEngine};
+use crate::engines::session::Session;
 use crate::socket::LockedWindow;
+use crate::threads::signal_deferral::SignalMask;
 use crate::udp::socket::UdpSocket;
+use crate::wait::sleep::Woken;
+use crate::wait::{Until, wait_with_buffer};
 
-/// Records of a receive ring, with its lock held. The engine hears of those taken when it is dropped.
+/// Records of a receive ring, with its lock held. The engine looks up which were taken when the ring seems full.
 pub struct DatagramReceiver<'a> {
     ring: LockedWindow<'a>,
     start: u64,
@@ -110,6 +115,33 @@ impl UdpSocket {
     }
 }
 
+impl UdpSocket {
+    /// A call that receives has found nothing: as [`SocketCore::on_idle_call`](crate::SocketCore::on_idle_call).
+    pub fn on_idle_receive(&self) {
+        self.on_idle_call_of(Some(self));
+    }
+}
+
+impl DirectReceive for UdpSocket {
+    fn poll(&self, inline_engine: &dyn InlineEngine) {
+        match self.attachment_of_living() {
+            Some(attachment) => inline_engine.poll_for_datagrams((attachment.session, self.id())),
+            None => inline_engine.poll(),
+        }
+    }
+}
+
+/// As [`wait_on`](crate::wait_on), for a UDP socket that `until` looks at itself.
+pub fn wait_for_datagrams(
+    sessions: &[&Session],
+    socket: &UdpSocket,
+    kernel: &mut [libc::pollfd],
+    mask: SignalMask<'_>,
+    until: Until<'_>,
+) -> Result<Woken, Errno> {
+    wait_with_buffer(sessions, &[socket], kernel, mask, until, Some(socket))
+}
+
 impl DatagramReceiver<'_> {
     /// The next record without its payload.
     fn look(&self) -> Result<Option<Received>, Errno> {
@@ -187,20 +219,6 @@ impl Drop for DatagramReceiver<'_> {
         }
         self.ring.header.program_set_consumed(self.taken);
         self.ring.header.program_count_read();
-        if self.ring.attachment.is_dead() {
-            return;
-        }
-        let note = Consumed {
-            socket: self.ring.id,
-            end: self.taken,
-            in_place: false,
-        };
-        // It fails only when the engine is gone. Nobody waits for the room: a sleeping engine reads the
-        // note when the next datagram wakes it.
-        let _ = self
-            .ring
-            .attachment
-            .push(&self.ring.attachment.receives, &note);
     }
 }
 

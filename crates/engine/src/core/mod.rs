@@ -131,6 +131,28 @@ impl EngineCore {
         received + self.take_finished(now) + self.take_notes(now)
     }
 
+    /// As [`EngineCore::poll_alone`], for a thread that waits for datagrams on a socket of its session and looks at that socket itself: a poll that
+    /// brings nothing but some of those is brief.
+    #[inline(always)]
+    pub(crate) fn poll_for_datagrams(
+        &mut self,
+        now: Instant,
+        (session, socket): (u32, hostif::SocketId),
+    ) -> usize {
+        self.layer.set_now(now);
+        let received = self.receive(now, None);
+        if received > 0
+            && !self.layer.stack.wants_transmit()
+            && let Some((slot, _)) = self.programs.numbered(session)
+            && let Some(row) = self.layer.sockets.held_by(socket, slot)
+            && self.may_be_brief(row)
+        {
+            self.has_served = true;
+            return received;
+        }
+        received + self.take_finished(now) + self.take_notes(now)
+    }
+
     /// As [`EngineCore::poll`] in which nothing was there but one note of a thread of this process, which is in no ring: bytes of a
     /// socket that its session alone holds, directly behind those that are known. `None`, with nothing done: it is not so,
     /// and the note has to go by the ring. Where the thread `is_alone`, as in [`EngineCore::poll_alone`], it is brief.

@@ -4,7 +4,7 @@ use super::{ADDRESSES, Program, Socket, Wired};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use hostif::control::{Reply, Request};
 use hostif::datagram::{Outgoing, RECORD_BYTES, RawRecord, Received, record_bytes};
-use hostif::{Consumed, Op, Written};
+use hostif::{Op, Written};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -90,13 +90,6 @@ impl Program {
         window.copy_out(start + RECORD_BYTES as u64, &mut payload);
         let end = start + u64::from(record.room);
         header.program_set_consumed(end);
-        let socket = socket.id;
-        let note = Consumed {
-            socket,
-            end,
-            in_place: false,
-        };
-        self.consumed.push(&note).expect("room for a note");
         Some((record, payload))
     }
 }

@@ -236,14 +236,24 @@ impl Inline {
         core: &mut CoreLoop,
         user_buffer: Option<&mut UserBuffer<'_, '_>>,
     ) -> Result<(tcp::Instant, bool), StartError> {
+        self.poll_core_by(core, |core, now, sleeps| match user_buffer {
+            Some(user_buffer) if !sleeps => core.poll_alone(now, user_buffer),
+            user_buffer => core.poll(now, user_buffer),
+        })
+    }
+
+    /// As `poll_core`; `poll` gets the moment, and whether anybody may sleep on the device.
+    #[inline(always)]
+    fn poll_core_by(
+        &self,
+        core: &mut CoreLoop,
+        poll: impl FnOnce(&mut EngineCore, tcp::Instant, bool) -> usize,
+    ) -> Result<(tcp::Instant, bool), StartError> {
         self.batch.on_poll();
         let now = core.now();
         self.notes_alone.store(NOTES_ALONE_MAX, Ordering::Relaxed);
         let sleeps = self.has_sleepers();
-        let worked = core.poll_by(|core| match user_buffer {
-            Some(user_buffer) if !sleeps => core.poll_alone(now, user_buffer),
-            user_buffer => core.poll(now, user_buffer),
-        })?;
+        let worked = core.poll_by(|core| poll(core, now, sleeps))?;
         if worked && !sleeps {
             core.on_awake()?;
         }
@@ -337,6 +347,17 @@ impl Inline {
     pub fn poll(&self, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> bool {
         self.batch.on_wait();
         self.try_poll(user_buffer)
+    }
+
+    /// As `poll`, for a thread that waits for datagrams on that socket of the session.
+    pub fn poll_for_datagrams(&self, socket: (u32, SocketId)) -> bool {
+        self.batch.on_wait();
+        self.try_poll_by(|core| {
+            self.poll_core_by(core, |core, now, sleeps| match sleeps {
+                true => core.poll(now, None),
+                false => core.poll_for_datagrams(now, socket),
+            })
+        })
     }
 
     /// A note was left: polls, or knows that another thread polls and finds it. `small`: a note of a few bytes to be sent

@@ -224,19 +224,6 @@ impl SocketLayer {
             self.holders.leave_name(local.port(), &user);
         }
     }
-
-    /// `false`: no honest program consumes what has not arrived.
-    pub(super) fn consume_datagrams(&mut self, id: UdpId, end: u64) -> bool {
-        let row = self.sockets.datagram(id);
-        if end > row.received_end {
-            return false;
-        }
-        // Several holders report positions, so an older one may come later.
-        if end > row.consumed {
-            self.sockets.change_datagram(id, |row| row.consumed = end);
-        }
-        true
-    }
 }
 
 fn change_of(

@@ -217,9 +217,7 @@ impl SocketLayer {
     /// One of its holders has noted that a socket was read further. `false`: the position cannot be. An old one says
     /// nothing.
     pub(crate) fn consume(&mut self, now: Instant, row: u32, note: &Consumed) -> bool {
-        if let Some(id) = self.sockets.row(row).datagram() {
-            return self.consume_datagrams(id, note.end);
-        }
+        // How far the records of a datagram socket were taken is looked up in its header when its ring seems full.
         let Some(connection) = self.sockets.row(row).connection() else {
             return true;
         };

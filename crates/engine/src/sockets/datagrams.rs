@@ -43,7 +43,7 @@ pub struct DatagramRow {
     pub reserved: u16,
     /// Records up to here have been placed in the receive ring.
     pub received_end: u64,
-    /// Records up to here have been consumed by the program.
+    /// Records up to here had been consumed by the program when that was last looked up.
     pub consumed: u64,
     /// Records up to here have been written into the send ring by the program.
     pub written: u64,
@@ -179,12 +179,16 @@ impl Sockets {
             return false;
         };
         let positions = *self.datagram(id);
-        let used = positions.received_end - positions.consumed;
         let size = u64::from(rings.receive.size);
         let charge = charged_bytes(len).min(size);
-        // As Linux: what finds an empty queue is taken whatever it is charged.
-        let is_full = used > 0 && used + charge > u64::from(positions.receive_bytes);
-        if is_full || used + charge.max(record_bytes(len)) > size {
+        let has_room = |used: u64| {
+            // As Linux: what finds an empty queue is taken whatever it is charged.
+            let is_full = used > 0 && used + charge > u64::from(positions.receive_bytes);
+            !is_full && used + charge.max(record_bytes(len)) <= size
+        };
+        if !has_room(positions.received_end - positions.consumed)
+            && !has_room(self.look_up_waiting(row, id))
+        {
             self.change_datagram(id, |row| row.drops = row.drops.wrapping_add(1));
             return false;
         }
@@ -213,6 +217,22 @@ impl Sockets {
         self.with_header(row, |header| header.engine_set_received_end(end));
         self.count_rx(row);
         true
+    }
+
+    /// Looks up how far the program has consumed: it says so in the socket's header and sends no note. How many bytes of records wait. A position
+    /// that cannot be, and an older one, change nothing.
+    fn look_up_waiting(&mut self, row: u32, id: UdpId) -> u64 {
+        let DatagramRow {
+            received_end,
+            consumed,
+            ..
+        } = *self.datagram(id);
+        let told = self.with_header(row, |header| header.consumed());
+        let Some(told) = told.filter(|told| (consumed + 1..=received_end).contains(told)) else {
+            return received_end - consumed;
+        };
+        self.change_datagram(id, |row| row.consumed = told);
+        received_end - told
     }
 
     /// Tells a socket what became of a datagram that it sent.

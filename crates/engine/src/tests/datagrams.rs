@@ -3,7 +3,7 @@
 use crate::harness::{ADDRESSES, Program, Socket, Wired, small_limits};
 use core::net::{IpAddr, SocketAddr};
 use hostif::datagram::{Outgoing, RECORD_BYTES, charged_bytes};
-use hostif::{Consumed, DatagramOptions, FamilyOptions, Flags, MembershipChange, Op};
+use hostif::{DatagramOptions, FamilyOptions, Flags, MembershipChange, Op};
 use proptest::prelude::*;
 use rustix::io::Errno;
 
@@ -256,23 +256,61 @@ fn a_closed_socket_still_sends_what_was_written() {
 }
 
 #[test]
-fn a_program_that_consumes_what_never_came_is_dropped() {
+fn a_poll_that_brings_datagrams_to_a_thread_that_waits_for_them_is_brief_and_their_event_comes_with_a_whole_one()
+ {
     let mut scene = Scene::new();
-    let (socket, end) = (scene.sockets[0].0.id, 64);
-    let note = Consumed {
-        socket,
-        end,
-        in_place: false,
+    scene.goes_on();
+    let (sender, (receiver, to)) = (scene.sockets[0].0.clone(), scene.sockets[1].clone());
+    let (session, slot) = (scene.programs[1].session, scene.programs[1].slot);
+    scene.programs[1].reap();
+    let told = |scene: &Scene| {
+        let session = scene.wired.cores[1].programs.get(slot).unwrap();
+        session.notifications()[0]
     };
-    scene.programs[0].consumed.push(&note).unwrap();
+    let before = told(&scene);
+    let now = scene.wired.now;
+    let brief_for = |socket, scene: &mut Scene| {
+        scene.programs[0].send_datagram(&sender, Some(to), b"ping");
+        scene.wired.cores[0].poll(now, None);
+        let core = &mut scene.wired.cores[1];
+        assert!(core.poll_for_datagrams(now, (session, socket)) > 0);
+        assert!(scene.programs[1].receive_datagram(&receiver).is_some());
+        scene.wired.cores[1].owes_whole_poll()
+    };
+    for _ in 0..3 {
+        assert!(brief_for(receiver.id, &mut scene));
+    }
+    assert_eq!(told(&scene), before);
     scene.wired.run_until_idle();
-    assert!(
-        scene.wired.cores[0]
-            .programs
-            .get(scene.programs[0].slot)
-            .is_none()
-    );
-    assert_eq!(scene.wired.cores[0].layer.stack.udp_sockets(), 0);
+    assert!(!scene.wired.cores[1].owes_whole_poll());
+    assert_eq!(told(&scene), before + 1);
+    // Nobody who waits for another socket looks at this one.
+    let (other, _) = scene.programs[1].datagram_socket(&mut scene.wired).unwrap();
+    assert!(!brief_for(other.id, &mut scene));
+}
+
+#[test]
+fn a_program_that_says_it_consumed_what_never_came_gets_no_room_by_that() {
+    let mut scene = Scene::new();
+    let ring = 16_384 / charged_bytes(1_000);
+    for _ in 0..ring {
+        scene.send(0, &[1; 1_000]);
+    }
+    let receiver = scene.sockets[1].0.clone();
+    let came = receiver.header().received_end();
+    for lie in [came + 1, u64::MAX] {
+        receiver.header().program_set_consumed(lie);
+        scene.send(0, &[1; 1_000]);
+        assert_eq!(receiver.header().received_end(), came);
+    }
+    assert_eq!(scene.drops(1), 2);
+    // Nor does one that takes back what it said.
+    receiver.header().program_set_consumed(came);
+    scene.send(0, &[1; 1_000]);
+    receiver.header().program_set_consumed(0);
+    scene.send(0, &[1; 1_000]);
+    assert_eq!(scene.drops(1), 2);
+    assert!(receiver.header().received_end() > came);
 }
 
 proptest! {

@@ -115,7 +115,7 @@ fn trials(
         let connections = CONNECTIONS[index];
         let ask = || testbed.ask(&server, work, connections, BATCH);
         let run = || testbed.with_others(&server, ask);
-        let ((seen, others), ratio) = control.beside(testbed, connections, run)?;
+        let ((seen, others), ratio) = control.beside(testbed, run)?;
         Ok(((seen, ratio), control::disturbance(others, ratio)))
     })?;
     let each = CONNECTIONS.into_iter().zip(found);

@@ -77,8 +77,8 @@ pub(super) struct Redis<'a> {
 struct Recorded {
     workload: Workload,
     extra: Extra,
-    /// How fast the machine was then ([`crate::control::Control::rates_per_s`]).
-    machine_per_s: [f64; 2],
+    /// How fast the machine was then ([`Bench::machine_per_s`]).
+    machine_per_s: f64,
 }
 
 impl<'a> Redis<'a> {
@@ -114,7 +114,7 @@ impl<'a> Redis<'a> {
             say,
             ..
         } = bench;
-        let machine_per_s = bench.control.rates_per_s();
+        let machine_per_s = bench.machine_per_s();
         let recorded = match &self.recorded {
             Some(recorded) => recorded,
             None => {
@@ -124,7 +124,7 @@ impl<'a> Redis<'a> {
                 self.recorded.insert(Recorded {
                     workload,
                     extra,
-                    machine_per_s: machine_per_s.map(|per_s| per_s * ratio),
+                    machine_per_s: machine_per_s * ratio,
                 })
             }
         };
@@ -167,7 +167,7 @@ impl Redis<'_> {
         let mut tries = 1;
         loop {
             let run = || record(testbed, &self.server, &self.client, self.interrupt);
-            let (seen, ratio) = control.beside(testbed, RECORDED_CLIENTS, run)?;
+            let (seen, ratio) = control.beside(testbed, run)?;
             if !is_another(ratio) {
                 return Ok((seen, 1.0));
             }

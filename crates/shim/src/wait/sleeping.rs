@@ -59,6 +59,9 @@ pub fn sleep_noted(
             before_sleep,
         };
         let woken = match streams {
+            [stream] if let Some(socket) = stream.only_udp() => {
+                client::wait_for_datagrams(sessions, socket, kernel, mask, until)?
+            }
             [stream] if stream.is_single() => {
                 client::wait_on(sessions, &[stream.first()], kernel, mask, until)?
             }

@@ -9,6 +9,7 @@ mod errors;
 mod fields;
 mod options;
 mod path_mtu;
+mod prepared;
 mod receive;
 mod recent;
 pub(crate) mod record;

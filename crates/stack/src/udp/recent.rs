@@ -6,6 +6,7 @@ use super::{FamilyOptions, Outgoing, UdpId};
 use crate::containers::intrusive::at;
 use crate::ip::Ip;
 use crate::udp::fields::HeaderFields;
+use crate::udp::prepared::Prepared;
 use core::net::{IpAddr, SocketAddr};
 
 const ENTRIES: usize = 64;
@@ -83,6 +84,8 @@ impl Course {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) course: Course,
+    /// Headers of a datagram that fits the MTU, where it leaves this host and no socket of it gets a copy.
+    pub(super) prepared: Option<Prepared>,
     pub(super) neighbour: u32,
     pub(super) neighbour_generation: u32,
 }

@@ -16,6 +16,7 @@ use crate::link::interface::InterfaceId;
 use crate::link::output::{Envelope, ip_header_len};
 use crate::udp::fields::{HeaderFields, put_checksum};
 use crate::udp::path_mtu::link_mtu;
+use crate::udp::prepared::Prepared;
 use crate::udp::recent::{Course, Known, Like};
 use crate::udp::record::Ends;
 use core::net::{IpAddr, SocketAddr};
@@ -74,12 +75,18 @@ impl Udp<'_> {
         let generation = self.generation(&ip.link.interfaces);
         let like = Like::new((ip, generation), id, outgoing, destination);
         let (mut course, known) = match self.recent.find(&like) {
-            Some(known) => (
-                known.course,
-                ip.link
-                    .neighbours
-                    .known(now, known.neighbour, known.neighbour_generation),
-            ),
+            Some(known) => {
+                let neighbours = &mut ip.link.neighbours;
+                let hardware = neighbours.known(now, known.neighbour, known.neighbour_generation);
+                if let (Some(hardware), Some(prepared)) = (hardware, &known.prepared)
+                    && outgoing.segment_bytes == 0
+                    && self.fits_one(now, &known.course, destination, payload.len())
+                {
+                    let interface = known.course.way.interface;
+                    return prepared.send(&mut ip.link, interface, hardware, payload, egress);
+                }
+                (known.course, hardware)
+            }
             None => {
                 let course = self.course(ip, index, outgoing, destination);
                 (course.map_err(SendError::Refused)?, None)
@@ -127,6 +134,20 @@ impl Udp<'_> {
                 return Ok(sent);
             }
         }
+    }
+
+    /// Whether a payload leaves in one piece.
+    #[inline]
+    fn fits_one(
+        &self,
+        now: Instant,
+        course: &Course,
+        destination: SocketAddr,
+        payload_len: usize,
+    ) -> bool {
+        let believed = (course.link_mtu, course.believes_path);
+        let mtu = self.believed_mtu(now, believed, destination.ip());
+        usize::from(ip_header_len(destination.ip())) + udp::Header::LEN + payload_len <= mtu
     }
 
     /// The way, the addresses and fields of a datagram of the socket `index`.
@@ -278,8 +299,13 @@ impl Udp<'_> {
         let Some(hardware) = ip.resolve(now, n) else {
             return Ok(Delivery::Held(n));
         };
+        let mut fields = course.fields;
+        fields.envelope.hardware = hardware;
+        let goes_alone = course.way.leaves && !course.way.loops;
+        let prepared = Prepared::new(&fields, ip.link.hardware_of(interface));
         let known = Known {
             course: *course,
+            prepared: prepared.filter(|_| goes_alone),
             neighbour: n,
             neighbour_generation: ip.link.neighbours.entry(n).generation,
         };
@@ -329,8 +355,8 @@ fn send_whole(
     put_checksum(&mut headers[start..], partial);
     let (envelope, hardware) = (&fields.envelope, link.hardware_of(way.interface));
     let headers = link.scratch.bytes();
-    // RFC 6864 §4: with DF set nobody looks at the identification.
-    if fields.dont_fragment {
+    // RFC 6864 §4: with DF set nobody looks at the identification. A whole packet of IPv6 has none (RFC 8200 §3).
+    if fields.dont_fragment || envelope.destination.is_ipv6() {
         envelope.emit(hardware, Protocol::UDP, datagram_len, headers);
     } else {
         let identification = link.identifications.next(envelope.destination);

@@ -164,6 +164,22 @@ impl Stream {
         self.living().for_each(|one| one.core().on_idle_call());
     }
 
+    /// The same of a call that receives datagrams.
+    pub fn on_idle_receive(&self) {
+        match self.udp() {
+            [only] => only.on_idle_receive(),
+            _ => self.on_idle_look(),
+        }
+    }
+
+    /// The UDP socket, where it is on one engine alone.
+    pub fn only_udp(&self) -> Option<&UdpSocket> {
+        match self.udp() {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
     /// A descriptor of it is about to leave in a message.
     pub fn share(&self) {
         self.parts().for_each(Socket::share);

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use crate::engines::attachment::Attachment;
 use crate::engines::attachment::attachments::Attachments;
 use crate::engines::changes;
-use crate::engines::inline_engine;
+use crate::engines::inline_engine::{self, DirectReceive};
 use crate::engines::session::Session;
 use crate::engines::session::registry::Notifications;
 use crate::lock::lock;
@@ -43,10 +43,14 @@ impl Session {
     }
 
     /// A call found nothing to do: now and then look whether that is because the engine is gone.
-    pub(crate) fn on_idle_call(&self, attachment: &Attachment) {
+    pub(crate) fn on_idle_call(
+        &self,
+        attachment: &Attachment,
+        direct_receive: Option<&dyn DirectReceive>,
+    ) {
         // A program that asks again and again without ever waiting polls the inline engine too.
         if let Some(inline_engine) = inline_engine::current() {
-            inline_engine::poll(inline_engine, None);
+            inline_engine::poll(inline_engine, direct_receive);
         }
         if attachment.should_check() {
             self.check_engine(attachment);
@@ -56,7 +60,7 @@ impl Session {
     /// For a program that looks at its sockets and makes no call on them: now and then looks whether the engine lives.
     pub fn look_alive(&self) {
         for attachment in self.attached().into_iter().flat_map(Attachments::iter) {
-            self.on_idle_call(attachment);
+            self.on_idle_call(attachment, None);
         }
     }
 

@@ -104,7 +104,7 @@ impl Receiving {
             // What has come to an engine inside is there when it is asked for; nearly always nothing was there before.
             if !self.has_looked && !served.stream.has_datagram() {
                 self.has_looked = true;
-                served.stream.on_idle_look();
+                served.stream.on_idle_receive();
             }
             let heard = served.stream.rx_events();
             let tried = self.try_once(&served, slices);
@@ -113,7 +113,7 @@ impl Receiving {
                 return Ok(Some(step));
             }
             if !mem::replace(&mut self.has_looked, true) {
-                served.stream.on_idle_look();
+                served.stream.on_idle_receive();
                 if served.stream.rx_events() != heard || served.stream.has_error() {
                     continue;
                 }
