@@ -103,14 +103,14 @@ pub fn of_the_calls(batches: u8) -> anyhow::Result<Preset> {
     Ok(preset)
 }
 
-/// What a server and its clients cost on a stack, and how fast the machine was meanwhile; `None`: nothing could be measured, its values keep their labels.
+/// What a server and its clients cost on a stack; false: nothing could be measured, its values keep their labels.
 pub fn of_a_stack(
     preset: &mut Preset,
     (testbed, control): (&Testbed, &Control),
     stack: Stack,
     batches: u8,
     say: &Say,
-) -> anyhow::Result<Option<f64>> {
+) -> anyhow::Result<bool> {
     let found = stacks::measure(testbed, control, stack, batches, say);
     let fitted = found.and_then(|found| Ok((stacks::fitted(stack, &found)?, found)));
     if fitted.is_err() {
@@ -121,7 +121,7 @@ pub fn of_a_stack(
         // Not every kernel and interface has AF_XDP, and an inline server that others kept from its processor tells nothing.
         Err(error) if stack != Stack::Kernel => {
             note!("{stack} is not measured: {error:#}");
-            return Ok(None);
+            return Ok(false);
         }
         fitted => fitted?,
     };
@@ -129,7 +129,7 @@ pub fn of_a_stack(
     let costs = costs.context("invariant: the shipped preset knows every stack")?;
     fitted.apply(stack, costs)?;
     costs.trials = trials::beside(&found.seen, &found.checks, costs, &fitted.client());
-    Ok(Some(found.machine))
+    Ok(true)
 }
 
 /// What went wrong where a trial did; beside others it is most often for lack of a processor.

@@ -17,9 +17,11 @@ const PORT: u16 = 7008;
 /// A lone client and its server wake each other for each answer, and do so alike from one run to the next. Several find now more answers at a time and now
 /// fewer: how many they get says less of the machine.
 const CLIENTS: usize = 1;
-const RUN: Duration = Duration::from_millis(80);
+const RUN: Duration = Duration::from_millis(50);
 /// Runs with each when it is looked how fast the machine is.
 const RUNS: usize = 120;
+/// Runs that say how fast it is now.
+const RUNS_NOW: usize = 11;
 /// After so many it is said whether it is unsteady.
 const RUNS_TELLING: usize = 40;
 /// What an answer says of the machine is taken to hold so long.
@@ -28,7 +30,7 @@ const RECENT: Duration = Duration::from_millis(50);
 /// share no cache answers 0.65 to 0.75 times as often, and one that stays as it is 0.9 to 1.1 times.
 const CHANGE: f64 = 0.15;
 /// How often it is asked in waits, from one look at the machine to the next, until it is as fast as then: five minutes.
-const PATIENCE: u32 = 3750;
+const PATIENCE: u32 = 4000;
 /// A wait in which it is asked more often is said: after ten seconds.
 const NOTICEABLE: u32 = 125;
 
@@ -83,17 +85,22 @@ impl Control {
         self.usual_per_s
     }
 
-    /// Makes a run when the machine is as fast as usual if it becomes so in time. How many times as many requests the server
-    /// answers before it or after it, whichever is further from once.
+    /// How many times as many requests the server answers now: the middle of some runs.
+    pub fn now(&self, testbed: &Testbed) -> anyhow::Result<f64> {
+        let asked: anyhow::Result<Vec<f64>> = (0..RUNS_NOW).map(|_| self.ask(testbed)).collect();
+        Ok(Summary::of(&asked?).map_or(f64::NAN, |summary| summary.median))
+    }
+
+    /// Makes a run when the machine is as fast as usual if it becomes so in time, and how fast it was before it and after it.
     pub fn beside<T>(
         &self,
         testbed: &Testbed,
         run: impl FnOnce() -> anyhow::Result<T>,
-    ) -> anyhow::Result<(T, f64)> {
+    ) -> anyhow::Result<(T, Speed)> {
         let before = self.wait(testbed)?;
         let found = run()?;
         let after = self.ask(testbed)?;
-        Ok((found, further(before, after)))
+        Ok((found, Speed { before, after }))
     }
 
     /// Waits until the machine is as fast as usual, as long as patience lasts.
@@ -140,12 +147,28 @@ fn until_usual(
     Ok(ratio)
 }
 
-fn further(a: f64, b: f64) -> f64 {
-    if (a - 1.0).abs() > (b - 1.0).abs() {
-        a
-    } else {
-        b
+/// How many times as many requests as usual the server answered before a run and after it.
+#[derive(Debug, Clone, Copy)]
+pub struct Speed {
+    before: f64,
+    after: f64,
+}
+
+impl Speed {
+    /// Both together.
+    pub fn ratio(self) -> f64 {
+        f64::midpoint(self.before, self.after)
     }
+
+    /// Whether the run was one of another machine.
+    pub fn is_another(self) -> bool {
+        is_another(self.before) || is_another(self.after)
+    }
+}
+
+/// What took so long on a machine of that ratio takes as long on the usual one, but for what is measured off by the clock, which is the same on both.
+pub fn on_the_usual(took: f64, by_clock: f64, ratio: f64) -> f64 {
+    by_clock + (took - by_clock) * ratio
 }
 
 /// Those beside which the machine was as fast as beside this one.
@@ -183,14 +206,14 @@ fn unsteadiness(seen: &[f64]) -> Option<String> {
     ))
 }
 
-/// Whether a run beside which it answered so many times as many was one of another machine.
+/// Whether a machine on which it answers so many times as many is another one.
 pub fn is_another(ratio: f64) -> bool {
     (ratio - 1.0).abs() > CHANGE
 }
 
 /// How much a run was disturbed, for `in_turns`, to which the part of a processor that others used says it: on another machine more than is allowed.
-pub fn disturbance(others: f64, ratio: f64) -> f64 {
-    if is_another(ratio) {
+pub fn disturbance(others: f64, speed: Speed) -> f64 {
+    if speed.is_another() {
         others + 2.0 * OTHERS
     } else {
         others
@@ -232,9 +255,17 @@ mod tests {
     }
 
     #[test]
-    fn of_what_was_asked_before_and_after_a_run_the_further_counts() {
-        assert_eq!(further(0.97, 0.8), 0.8);
-        assert_eq!(further(1.2, 0.97), 1.2);
+    fn a_run_is_of_another_machine_where_that_was_so_before_it_or_after_it() {
+        let speed = |before, after| Speed { before, after };
+        assert!(speed(0.97, 0.8).is_another() && speed(1.2, 0.97).is_another());
+        assert!(!speed(0.9, 1.1).is_another());
+        assert_eq!(speed(0.9, 1.1).ratio(), 1.0);
+    }
+
+    #[test]
+    fn on_a_faster_machine_all_takes_less_but_what_the_clock_measures_off() {
+        assert_eq!(on_the_usual(13.0, 3.0, 1.1), 14.0);
+        assert_eq!(on_the_usual(3.0, 3.0, 0.5), 3.0);
     }
 
     #[test]
@@ -253,11 +284,12 @@ mod tests {
 
     #[test]
     fn a_run_counts_unless_the_machine_was_further_off_than_allowed() {
-        assert!(disturbance(0.0, 0.95) <= OTHERS && disturbance(0.05, 1.09) <= OTHERS);
-        assert!(disturbance(0.0, 0.8) > OTHERS && disturbance(0.0, 1.2) > OTHERS);
-        assert!(
-            disturbance(3.0, 1.0) > disturbance(0.1, 1.2),
-            "the least disturbed count"
-        );
+        let of = |others, ratio| {
+            let (before, after) = (ratio, 1.0);
+            disturbance(others, Speed { before, after })
+        };
+        assert!(of(0.0, 0.95) <= OTHERS && of(0.05, 1.09) <= OTHERS);
+        assert!(of(0.0, 0.8) > OTHERS && of(0.0, 1.2) > OTHERS);
+        assert!(of(3.0, 1.0) > of(0.1, 1.2), "the least disturbed count");
     }
 }

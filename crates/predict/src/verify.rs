@@ -21,7 +21,7 @@ use serde::Serialize;
 use sim::plan::{Client, ClosedLoop, Preset, Workload, between, closed_loop};
 
 use crate::calibrate::{of_a_stack, of_the_calls, trials::workload_of};
-use crate::control::{self, Control};
+use crate::control::{self, Control, on_the_usual};
 use judge::{Verdict, width};
 use redis::Redis;
 use statistics::Summary;
@@ -29,14 +29,12 @@ use statistics::Summary;
 /// The bound within which a prediction is good enough to decide with.
 const BOUND: f64 = 0.1;
 /// Batches of each trial of the calibration; medians count.
-const BATCHES: u8 = 9;
+const BATCHES: u8 = 7;
 /// Runs of a row with a prediction: more and more, until their median is known within the bound.
-const RUNS: std::ops::RangeInclusive<usize> = 9..=21;
+const RUNS: std::ops::RangeInclusive<usize> = 9..=41;
 /// Runs of a row that is not predicted.
 const RUNS_UNKNOWN: usize = 3;
-const RUN: Duration = Duration::from_millis(600);
-/// A machine that has changed by more than this since a stack was calibrated is another one: half of the bound is the model's.
-const CHANGE: f64 = BOUND / 2.0;
+const RUN: Duration = Duration::from_millis(250);
 /// Clients of the own server.
 const CLIENTS: [usize; 4] = [1, 8, 32, 50];
 /// With so many it is as busy as it can be.
@@ -144,7 +142,6 @@ pub fn execute(json: bool) -> anyhow::Result<ExitCode> {
         control: Control::start(&testbed, &say)?,
         testbed: &testbed,
         preset,
-        machine: 1.0,
         say: &say,
     };
     let mut redis = Redis::find(&testbed, &interrupt)?;
@@ -183,23 +180,14 @@ struct Bench<'a> {
     testbed: &'a Testbed,
     control: Control,
     preset: Preset,
-    /// How fast the machine was while the stack was calibrated.
-    machine: f64,
     say: &'a Say,
 }
 
 impl Bench<'_> {
-    /// How many requests a server on the kernel answered each second meanwhile.
-    fn machine_per_s(&self) -> f64 {
-        self.machine * self.control.usual_per_s()
-    }
-
     /// Measures a stack's costs; false: it could not be.
     fn calibrate(&mut self, stack: Stack) -> anyhow::Result<bool> {
         let by = (self.testbed, &self.control);
-        let machine = of_a_stack(&mut self.preset, by, stack, BATCHES, self.say)?;
-        self.machine = machine.unwrap_or(self.machine);
-        Ok(machine.is_some())
+        of_a_stack(&mut self.preset, by, stack, BATCHES, self.say)
     }
 
     /// Says what came of a row at once: a run that is interrupted has said that much.
@@ -209,34 +197,20 @@ impl Bench<'_> {
     }
 }
 
-/// How much faster or slower, where that is more than is allowed.
-fn speed_change(by: f64) -> Option<String> {
-    let how = if by < 0.0 { "slower" } else { "faster" };
-    (by.abs() > CHANGE).then(|| format!("{:.0} % {how}", 100.0 * by.abs()))
-}
+/// Why nothing is known of a row some of whose runs were of another machine.
+const SELDOM: &str = "the machine was seldom as fast as usual: so says a server on the kernel that was asked the same beside all runs";
 
-/// Why nothing is known of a row whose work was recorded when the machine was so fast, where it is as fast as this now.
-fn recorded_on_another(then_per_s: f64, now_per_s: f64) -> Option<String> {
-    speed_change(now_per_s / then_per_s - 1.0).map(|change| {
-        format!(
-            "the machine is {change} than when redis was recorded: so says a server on the kernel that was asked the same then and now ({:.0} % are allowed)",
-            100.0 * CHANGE
-        )
-    })
-}
-
-/// Why nothing is known of a row beside whose runs the machine was so fast, where it was so fast while the stack was calibrated.
-fn changed(then: f64, ratios: &[f64]) -> Option<String> {
-    if ratios.iter().any(|ratio| control::is_another(*ratio)) {
-        let why = "the machine was seldom as fast as usual: so says a server on the kernel that was asked the same beside all runs";
-        return Some(why.to_owned());
+/// What is predicted for the usual machine, on one of that ratio. What the server computes it measures off by the clock.
+fn on_this_machine(predicted: ClosedLoop, by_clock_ns: f64, ratio: f64) -> ClosedLoop {
+    let between_ns = 1e9 / predicted.rate_per_s;
+    let longer = on_the_usual(between_ns, by_clock_ns, 1.0 / ratio) / between_ns;
+    ClosedLoop {
+        rate_per_s: predicted.rate_per_s / longer,
+        mean_us: predicted.mean_us * longer,
+        p50_us: predicted.p50_us * longer,
+        p99_us: predicted.p99_us * longer,
+        ..predicted
     }
-    speed_change(Summary::of(ratios)?.median / then - 1.0).map(|change| {
-        format!(
-            "the machine had become {change} since its costs were measured: a server on the kernel that was asked the same then and now says so ({:.0} % are allowed)",
-            100.0 * CHANGE
-        )
-    })
 }
 
 fn own_server(bench: &Bench<'_>, stack: Stack, rows: &mut Vec<Row>) -> anyhow::Result<()> {
@@ -269,7 +243,8 @@ fn own_server(bench: &Bench<'_>, stack: Stack, rows: &mut Vec<Row>) -> anyhow::R
                 },
             ));
         }
-        let found = measured(bench, &server, rows_of_it, |index| {
+        let by_clock_ns = work.compute_ns as f64;
+        let found = measured(bench, (&server, by_clock_ns), rows_of_it, |index| {
             let seen = testbed.ask(&server, work, counts[index], RUN)?;
             Ok((seen.rate_per_s, seen.mean_us))
         })?;
@@ -298,8 +273,8 @@ fn unknown(preset: &Preset, stack: Stack, clients: usize) -> Option<String> {
     })
 }
 
-/// How often a row is measured: where something is predicted until the median of rate and mean is known within the bound. Whether
-/// the prediction is near has no part in it.
+/// How often a row is measured: where something is predicted until the median of rate and mean is known within the bound, and that of how fast the machine
+/// was beside it as well. Whether the prediction is near has no part in it.
 fn runs(prediction: &Prediction) -> Wanted<Run> {
     match prediction {
         Err(_) => Wanted::exactly(RUNS_UNKNOWN),
@@ -312,6 +287,7 @@ fn runs(prediction: &Prediction) -> Wanted<Run> {
                 };
                 known(runs.iter().map(|run| run.rate_per_s).collect())
                     && known(runs.iter().map(|run| run.mean_us).collect())
+                    && known(runs.iter().map(|run| run.ratio).collect())
             },
         },
     }
@@ -329,6 +305,7 @@ fn busy_machine(bench: &Bench<'_>, stack: Stack, rows: &mut Vec<Row>) -> anyhow:
             rate_per_s: seen.rate_per_s,
             mean_us: seen.mean_us,
             ratio: 1.0,
+            is_another: false,
             others: 0.0,
         });
     }
@@ -350,6 +327,8 @@ struct Run {
     mean_us: f64,
     /// How fast the machine was beside it ([`Control::beside`]).
     ratio: f64,
+    /// It was another one.
+    is_another: bool,
     /// The part of a processor that others used beside it.
     others: f64,
 }
@@ -376,10 +355,11 @@ impl Measured {
     }
 }
 
-/// Measures rate and mean time of each row of a server in turns. A run beside which the machine was another one does not count.
+/// Measures rate and mean time of each row of a server in turns, which computes so long by the clock. A run beside which the machine was another one does not
+/// count.
 fn measured(
     bench: &Bench<'_>,
-    server: &Server,
+    (server, by_clock_ns): (&Server, f64),
     rows: Vec<(usize, Prediction)>,
     mut run: impl FnMut(usize) -> anyhow::Result<(f64, f64)>,
 ) -> anyhow::Result<Vec<(Prediction, Measured)>> {
@@ -392,20 +372,24 @@ fn measured(
         .collect();
     let found = in_turns(&wanted, |index| {
         let run = || testbed.with_others(server, || run(index));
-        let (((rate_per_s, mean_us), others), ratio) = control.beside(testbed, run)?;
+        let (((rate_per_s, mean_us), others), speed) = control.beside(testbed, run)?;
         let run = Run {
             rate_per_s,
             mean_us,
-            ratio,
+            ratio: speed.ratio(),
+            is_another: speed.is_another(),
             others,
         };
-        Ok((run, control::disturbance(others, ratio)))
+        Ok((run, control::disturbance(others, speed)))
     })?;
     let judged = rows.into_iter().zip(found);
     let judged = judged.map(|((_, prediction), found)| {
         let ratios: Vec<f64> = found.runs.iter().map(|run| run.ratio).collect();
-        let changed = changed(bench.machine, &ratios);
-        let prediction = prediction.and_then(|known| changed.map_or(Ok(known), Err));
+        let ratio = Summary::of(&ratios).context("no run")?.median;
+        let prediction = match found.runs.iter().any(|run| run.is_another) {
+            true => prediction.and(Err(SELDOM.to_owned())),
+            false => prediction.map(|known| on_this_machine(known, by_clock_ns, ratio)),
+        };
         Ok((prediction, Measured::of(found)?))
     });
     judged.collect()
@@ -442,39 +426,43 @@ mod tests {
 
     #[test]
     fn a_row_is_measured_until_its_median_is_known_whatever_was_predicted() {
-        let of = |rates: &[f64]| {
-            let run = |rate: &f64| Run {
+        let of = |rates: &[f64], ratios: &[f64]| {
+            let run = |(rate, ratio): (&f64, &f64)| Run {
                 rate_per_s: *rate,
                 mean_us: 1e6 / rate,
-                ratio: 1.0,
+                ratio: *ratio,
+                is_another: false,
                 others: 0.0,
             };
-            let runs: Vec<Run> = rates.iter().map(run).collect();
+            let runs: Vec<Run> = rates.iter().zip(ratios).map(run).collect();
             let wanted = runs_of_a_prediction();
             (wanted.is_enough)(&runs.iter().collect::<Vec<_>>())
         };
-        assert!(of(&[100.0; 9]));
+        assert!(of(&[100.0; 9], &[1.0; 9]));
         let two_ways: Vec<f64> = (0..9)
             .map(|n| if n % 2 == 0 { 90.0 } else { 120.0 })
             .collect();
-        assert!(!of(&two_ways));
+        assert!(!of(&two_ways, &[1.0; 9]));
+        // Nor is it known how fast the machine was.
+        let ratios: Vec<f64> = two_ways.iter().map(|rate| rate / 100.0).collect();
+        assert!(!of(&[100.0; 9], &ratios));
         assert_eq!(runs(&Err(String::new())).most, RUNS_UNKNOWN);
     }
 
     #[test]
-    fn nothing_is_known_of_a_row_beside_which_the_machine_was_another_one() {
-        assert_eq!(changed(0.95, &[0.93, 0.97, 0.99]), None);
-        assert!(changed(1.0, &[0.92; 9]).unwrap().contains("8 % slower"));
-        assert!(changed(0.93, &[1.0; 9]).unwrap().contains("8 % faster"));
-        // Runs that do not count were kept for want of others.
-        assert!(changed(1.0, &[1.0, 0.6, 1.0]).unwrap().contains("seldom"));
-    }
-
-    #[test]
-    fn nothing_is_known_of_redis_on_another_machine_than_it_was_recorded_on() {
-        assert_eq!(recorded_on_another(50.0, 51.0), None);
-        let why = recorded_on_another(50.0, 38.5).unwrap();
-        assert!(why.contains("23 % slower"), "{why}");
+    fn a_prediction_follows_the_machine_but_for_what_the_clock_measures_off() {
+        let costs = Preset::shipped();
+        let workload = workload_of(WORK);
+        let usual = predicted(&workload, &costs, Extra::default(), Stack::Kernel, 32).unwrap();
+        let slower = on_this_machine(usual, 3000.0, 0.9);
+        let between_ns = |of: &ClosedLoop| 1e9 / of.rate_per_s;
+        let rest = (between_ns(&slower) - 3000.0) / (between_ns(&usual) - 3000.0);
+        assert!((rest * 0.9 - 1.0).abs() < 1e-9, "{rest}");
+        // Little's law holds as before.
+        let clients = |of: &ClosedLoop| of.rate_per_s * of.mean_us;
+        assert!((clients(&slower) / clients(&usual) - 1.0).abs() < 1e-9);
+        let same = on_this_machine(usual, 3000.0, 1.0);
+        assert!((same.rate_per_s / usual.rate_per_s - 1.0).abs() < 1e-9);
     }
 
     fn runs_of_a_prediction() -> Wanted<Run> {

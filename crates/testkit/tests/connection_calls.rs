@@ -55,7 +55,18 @@ fn counts(trace: &Path) -> BTreeMap<String, u64> {
 fn traced(trace: &Path, address: &str, program: &[&str]) -> Vec<String> {
     let shunt = testkit::shunt().to_str().unwrap();
     let trace = trace.to_str().unwrap();
-    let strace = ["-f", "-qq", "-e", COUNTED, "-o", trace, shunt, "run"];
+    // Calls that are not counted do not stop.
+    let strace = [
+        "-f",
+        "--seccomp-bpf",
+        "-qq",
+        "-e",
+        COUNTED,
+        "-o",
+        trace,
+        shunt,
+        "run",
+    ];
     let run = [
         "--engine-mode=inline",
         "--policy",

@@ -6,6 +6,7 @@ use super::extents::{ExtentRows, SocketUse};
 pub use super::files::SourceFile;
 use super::files::{self, FileRanges, Tickets};
 pub use super::loopback::{LOOPBACK_ADDRESSES, LOOPBACK_INDEX, Loopback};
+use super::replies::Replies;
 use super::{Device, sys};
 use crate::device::capture::Captures;
 use crate::device::queues::Queues;
@@ -18,11 +19,7 @@ use hostif::{HeaderPlace, Region, Window, WindowPlace};
 use nic::{Aligner, Driver, SharedSlice, TxFrame};
 use stack::{Busy, Egress, EgressCaps, Frame, InterfaceId, Payload};
 use std::cell::OnceCell;
-use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// Replies that may wait at most; more are lost, as on a full device.
-const REPLIES_MAX: usize = 256;
 
 /// Neighbours that are asked for in one poll at most.
 const UNRESOLVED_MAX: usize = 64;
@@ -327,7 +324,7 @@ fn send(
     }
 }
 
-fn caps(driver: &dyn Driver) -> EgressCaps {
+pub(super) fn caps(driver: &dyn Driver) -> EgressCaps {
     // The driver counts payload, the stack whole IP packets: headers of 20 + 60 bytes lie between.
     let payload = driver.caps().tso_max_bytes;
     EgressCaps {
@@ -335,7 +332,7 @@ fn caps(driver: &dyn Driver) -> EgressCaps {
     }
 }
 
-fn partial(frame: &Frame<'_>) -> Option<nic::PartialChecksum> {
+pub(super) fn partial(frame: &Frame<'_>) -> Option<nic::PartialChecksum> {
     frame.checksum.map(|checksum| nic::PartialChecksum {
         start: checksum.start,
         offset: checksum.offset,
@@ -442,60 +439,4 @@ impl<F: FnMut(&Link, &Frame<'_>)> Egress for Observed<'_, F> {
 pub fn head(frame: &[u8], max: usize) -> (Vec<u8>, u32) {
     let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
     (frame[..frame.len().min(max)].to_vec(), len)
-}
-
-struct Reply {
-    interface: InterfaceId,
-    bytes: Vec<u8>,
-    checksum: Option<nic::PartialChecksum>,
-}
-
-/// Frames made while others are received: resets, ARP and ICMP answers.
-pub struct Replies {
-    caps: EgressCaps,
-    waiting: VecDeque<Reply>,
-    spare: Vec<Vec<u8>>,
-}
-
-impl Replies {
-    /// An empty queue for a driver's link.
-    pub fn new(driver: &dyn Driver) -> Self {
-        Self {
-            caps: caps(driver),
-            waiting: VecDeque::new(),
-            spare: Vec::new(),
-        }
-    }
-
-    /// Whether none waits.
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-}
-
-impl Egress for Replies {
-    fn caps(&self, _interface: InterfaceId) -> EgressCaps {
-        self.caps
-    }
-
-    fn transmit(&mut self, frame: &Frame<'_>) -> Result<(), Busy> {
-        if self.waiting.len() >= REPLIES_MAX {
-            return Err(Busy);
-        }
-        let mut bytes = self.spare.pop().unwrap_or_default();
-        bytes.clear();
-        bytes.extend_from_slice(frame.headers);
-        match frame.payload {
-            Payload::None => {}
-            Payload::Bytes(payload) => bytes.extend_from_slice(payload),
-            // Connections answer in `poll_transmit`, never while frames are received.
-            Payload::Window { .. } => return Err(Busy),
-        }
-        self.waiting.push_back(Reply {
-            interface: frame.interface,
-            bytes,
-            checksum: partial(frame),
-        });
-        Ok(())
-    }
 }

@@ -8,6 +8,7 @@ pub(crate) mod files;
 pub mod link;
 mod loopback;
 pub mod queues;
+pub(crate) mod replies;
 mod sys;
 
 use nic::Presence;

@@ -17,7 +17,8 @@ mod stream;
 mod upkeep;
 
 use crate::byte_channels::ByteChannels;
-use crate::device::link::{Link, Replies};
+use crate::device::link::Link;
+use crate::device::replies::Replies;
 use crate::kernel::holders::PortHolders;
 use crate::kernel::sharing::Shared;
 use crate::orphans::Orphans;

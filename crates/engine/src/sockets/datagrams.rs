@@ -181,13 +181,13 @@ impl Sockets {
         let positions = *self.datagram(id);
         let size = u64::from(rings.receive.size);
         let charge = charged_bytes(len).min(size);
-        let has_room = |used: u64| {
+        let has_capacity = |used: u64| {
             // As Linux: what finds an empty queue is taken whatever it is charged.
             let is_full = used > 0 && used + charge > u64::from(positions.receive_bytes);
             !is_full && used + charge.max(record_bytes(len)) <= size
         };
-        if !has_room(positions.received_end - positions.consumed)
-            && !has_room(self.look_up_waiting(row, id))
+        if !has_capacity(positions.received_end - positions.consumed)
+            && !has_capacity(self.look_up_waiting(row, id))
         {
             self.change_datagram(id, |row| row.drops = row.drops.wrapping_add(1));
             return false;

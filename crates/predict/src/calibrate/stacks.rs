@@ -2,9 +2,11 @@
 //! with a server that computes and one that does not, with small, larger and large answers, so that what a
 //! request, a wake-up, several packets and a byte cost can be told apart (`fit`).
 
+use std::time::Duration;
+
 use anyhow::{Context, ensure};
 use load::{
-    requests::Seen,
+    requests::{Each, Seen},
     trial::{
         Say, Server, Stack, Testbed, Work,
         quiet::{Wanted, in_turns},
@@ -18,9 +20,11 @@ use super::{
     value,
     works::{BATCH, CHECKS, CONNECTIONS, MANY, SMALL, WORKS, asked_of, bytes, of_several_packets},
 };
-use crate::control::{self, Control};
+use crate::control::{self, Control, on_the_usual};
 use statistics::Summary;
 
+/// Processor time is counted in hundredths of a second.
+const DEVICE_BATCH: Duration = Duration::from_secs(1);
 /// Somebody who works for this part of the time is taken not to wait.
 const BUSY: f64 = 0.93;
 
@@ -32,8 +36,6 @@ pub struct Found {
     /// The same of [`CHECKS`].
     pub checks: Vec<(Work, usize, Seen)>,
     device_ns: Vec<f64>,
-    /// How fast the machine was meanwhile ([`Control::beside`]).
-    pub machine: f64,
 }
 
 /// What a stack costs: the server's part and its clients'.
@@ -52,18 +54,11 @@ pub fn measure(
     batches: u8,
     say: &Say,
 ) -> anyhow::Result<Found> {
-    let mut ratios = Vec::new();
-    let mut each = |works: &[Work]| -> anyhow::Result<_> {
+    let each = |works: &[Work]| -> anyhow::Result<_> {
         let mut seen = Vec::new();
         for work in works {
             let work = asked_of(stack, *work);
-            seen.extend(trials(
-                (testbed, control),
-                (stack, work),
-                batches,
-                say,
-                &mut ratios,
-            )?);
+            seen.extend(trials((testbed, control), (stack, work), batches, say)?);
         }
         Ok(seen)
     };
@@ -73,7 +68,8 @@ pub fn measure(
         say.say("engine: its own processor time");
         let server = testbed.serve_beside_sleeper(SMALL)?;
         for _ in 0..batches {
-            device_ns.extend(device(testbed, &server)?);
+            let (ns, speed) = control.beside(testbed, || device(testbed, &server))?;
+            device_ns.extend(ns.map(|ns| on_the_usual(ns, 0.0, speed.ratio())));
         }
         let server = testbed.serve(stack, SMALL)?;
         let seen = testbed.ask(&server, SMALL, MANY, BATCH)?;
@@ -82,22 +78,19 @@ pub fn measure(
             *ns = ns.min(1e9 / seen.rate_per_s);
         }
     }
-    let machine = Summary::of(&ratios).context("no trial")?.median;
     Ok(Found {
         seen,
         checks,
         device_ns,
-        machine,
     })
 }
 
-/// What is seen of one work, with each number of connections. `ratios` gets how fast the machine was beside what counts.
+/// What is seen of one work, with each number of connections, as it would be on the usual machine.
 fn trials(
     (testbed, control): (&Testbed, &Control),
     (stack, work): (Stack, Work),
     batches: u8,
     say: &Say,
-    ratios: &mut Vec<f64>,
 ) -> anyhow::Result<Vec<(Work, usize, Seen)>> {
     say.say(&format!(
         "{stack}: answers of {} bytes, {} µs of computation{}",
@@ -115,16 +108,41 @@ fn trials(
         let connections = CONNECTIONS[index];
         let ask = || testbed.ask(&server, work, connections, BATCH);
         let run = || testbed.with_others(&server, ask);
-        let ((seen, others), ratio) = control.beside(testbed, run)?;
-        Ok(((seen, ratio), control::disturbance(others, ratio)))
+        let ((seen, others), speed) = control.beside(testbed, run)?;
+        Ok(((seen, speed.ratio()), control::disturbance(others, speed)))
     })?;
-    let each = CONNECTIONS.into_iter().zip(found);
+    let runs = || found.iter().flat_map(|found| &found.runs);
+    let ratios: Vec<f64> = runs().map(|(_, ratio)| *ratio).collect();
+    let ratio = Summary::of(&ratios).context("no trial")?.median;
+    let each = CONNECTIONS.into_iter().zip(&found);
     each.map(|(connections, found)| {
-        let (seen, beside): (Vec<Seen>, Vec<f64>) = found.runs.into_iter().unzip();
-        ratios.extend(beside);
-        Ok((work, connections, middle(seen)?))
+        let seen = middle(found.runs.iter().map(|(seen, _)| *seen).collect())?;
+        Ok((work, connections, seen_on_the_usual(&seen, work, ratio)))
     })
     .collect()
+}
+
+/// What was seen on a machine of that ratio. What the server computes it measures off by the clock.
+fn seen_on_the_usual(seen: &Seen, work: Work, ratio: f64) -> Seen {
+    let by_clock_ns = work.compute_ns as f64;
+    let between_ns = 1e9 / seen.rate_per_s;
+    let longer = on_the_usual(between_ns, by_clock_ns, ratio) / between_ns;
+    let server_ns = on_the_usual(seen.server.processor_ns, by_clock_ns, ratio);
+    Seen {
+        rate_per_s: seen.rate_per_s / longer,
+        mean_us: seen.mean_us * longer,
+        p50_us: seen.p50_us * longer,
+        p99_us: seen.p99_us * longer,
+        client_ns: seen.client_ns * ratio,
+        client: Each {
+            processor_ns: seen.client.processor_ns * ratio,
+            ..seen.client
+        },
+        server: Each {
+            processor_ns: server_ns,
+            ..seen.server
+        },
+    }
 }
 
 /// The batch with the middle rate.
@@ -140,9 +158,9 @@ fn device(testbed: &Testbed, server: &Server) -> anyhow::Result<Option<f64>> {
         return Ok(None);
     };
     let before = observe::processor_s(pid);
-    let seen = testbed.ask(server, SMALL, MANY, 4 * BATCH)?;
+    let seen = testbed.ask(server, SMALL, MANY, DEVICE_BATCH)?;
     let used_s = observe::processor_s(pid) - before;
-    let requests = seen.rate_per_s * (4 * BATCH).as_secs_f64();
+    let requests = seen.rate_per_s * DEVICE_BATCH.as_secs_f64();
     ensure!(
         used_s > 2.0 / clock_ticks_per_second() as f64,
         "the engine's processor time cannot be read"
@@ -381,7 +399,6 @@ mod tests {
     use sim::plan::{Preset, Workload, closed};
 
     use super::*;
-    use load::requests::Each;
 
     /// A stack on which a request takes 4000 ns, 500 more where it is written alone, a wake-up 1000, to wake the client
     /// 700, a byte half a nanosecond and a message of several packets 900.
@@ -422,7 +439,6 @@ mod tests {
             seen: WORKS.into_iter().flat_map(each).collect(),
             checks: Vec::new(),
             device_ns: Vec::new(),
-            machine: 1.0,
         }
     }
 

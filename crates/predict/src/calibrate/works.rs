@@ -8,8 +8,8 @@ use load::trial::{Stack, Work};
 pub const CONNECTIONS: [usize; 5] = [1, 3, 8, 24, 48];
 /// As many as keep everybody busy.
 pub const MANY: usize = 24;
-/// Time of one batch.
-pub const BATCH: Duration = Duration::from_millis(250);
+/// Time of one batch: a stack is to be seen before the machine becomes another one.
+pub const BATCH: Duration = Duration::from_millis(120);
 /// Computation that makes the server the bottleneck.
 pub const COMPUTE_NS: u64 = 12_000;
 /// How much shorter where server and clients share a processor.

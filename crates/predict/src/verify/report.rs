@@ -86,12 +86,17 @@ pub fn line(row: &Row) -> String {
         ),
     };
     let predicted = predicted.map_or(String::new(), |of| format!(", predicted {of}"));
+    let verdict = row.verdict();
+    let why = match &verdict {
+        Verdict::NotKnown(why) => format!(", since {why}"),
+        Verdict::Holds | Verdict::Missed => String::new(),
+    };
     format!(
-        "{} on {} with {}: {measured}{predicted}: {}",
+        "{} on {} with {}: {measured}{predicted}: {}{why}",
         row.workload,
         row.stack,
         row.clients,
-        row.verdict().name()
+        verdict.name()
     )
 }
 
