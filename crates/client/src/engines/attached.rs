@@ -190,16 +190,16 @@ impl Engines {
         self.known(|known| &known.of_datagrams)
     }
 
-    fn known(&self, which: impl Fn(&Known) -> &Networks) -> Networks {
+    fn known(&self, which: fn(&Known) -> &Networks) -> Networks {
         let now_ms = coarse_clock::now_ms();
-        let known = self.networks.load();
-        let known = known
-            .as_ref()
-            .filter(|known| now_ms < known.serves_until_ms);
-        match known.map(|known| Arc::clone(which(known))) {
-            Some(networks) => networks,
-            None => Arc::clone(which(&self.ask(now_ms))),
-        }
+        let known = {
+            let known = self.networks.load();
+            let known = known
+                .as_ref()
+                .filter(|known| now_ms < known.serves_until_ms);
+            known.map(|known| Arc::clone(which(known)))
+        };
+        known.unwrap_or_else(|| Arc::clone(which(&self.ask(now_ms))))
     }
 
     #[inline(never)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use load::{
-    requests::{Each, Seen},
+    requests::Seen,
     trial::{
         Say, Server, Stack, Testbed, Work,
         quiet::{Wanted, in_turns},
@@ -17,6 +17,7 @@ use sim::plan::{Client, Costs, Source, Value};
 
 use super::{
     fit::{Fit, Sample, fit},
+    trials::seen_on_the_usual,
     value,
     works::{BATCH, CHECKS, CONNECTIONS, MANY, SMALL, WORKS, asked_of, bytes, of_several_packets},
 };
@@ -120,29 +121,6 @@ fn trials(
         Ok((work, connections, seen_on_the_usual(&seen, work, ratio)))
     })
     .collect()
-}
-
-/// What was seen on a machine of that ratio. What the server computes it measures off by the clock.
-fn seen_on_the_usual(seen: &Seen, work: Work, ratio: f64) -> Seen {
-    let by_clock_ns = work.compute_ns as f64;
-    let between_ns = 1e9 / seen.rate_per_s;
-    let longer = on_the_usual(between_ns, by_clock_ns, ratio) / between_ns;
-    let server_ns = on_the_usual(seen.server.processor_ns, by_clock_ns, ratio);
-    Seen {
-        rate_per_s: seen.rate_per_s / longer,
-        mean_us: seen.mean_us * longer,
-        p50_us: seen.p50_us * longer,
-        p99_us: seen.p99_us * longer,
-        client_ns: seen.client_ns * ratio,
-        client: Each {
-            processor_ns: seen.client.processor_ns * ratio,
-            ..seen.client
-        },
-        server: Each {
-            processor_ns: server_ns,
-            ..seen.server
-        },
-    }
 }
 
 /// The batch with the middle rate.
@@ -399,6 +377,7 @@ mod tests {
     use sim::plan::{Preset, Workload, closed};
 
     use super::*;
+    use load::requests::Each;
 
     /// A stack on which a request takes 4000 ns, 500 more where it is written alone, a wake-up 1000, to wake the client
     /// 700, a byte half a nanosecond and a message of several packets 900.

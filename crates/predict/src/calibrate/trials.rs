@@ -1,9 +1,14 @@
 //! The trials of a calibration once more, now as workloads of the model that was fitted to them: how much longer or shorter they
 //! took than it makes of them, for each number of clients.
 
-use load::{requests::Seen, trial::Work};
+use load::{
+    requests::{Each, Seen},
+    trial::Work,
+};
 use sim::plan::{Client, Costs, Trial, Workload, closed_loop};
 use statistics::Summary;
+
+use crate::control::on_the_usual;
 
 /// A server of one thread on two processors, of which its clients use the other.
 pub fn one_thread() -> Workload {
@@ -23,6 +28,29 @@ pub fn workload_of(work: Work) -> Workload {
         application_ns: work.compute_ns as f64,
         together: work.together,
         ..one_thread()
+    }
+}
+
+/// What was seen on a machine of that ratio. What the server computes it measures off by the clock.
+pub fn seen_on_the_usual(seen: &Seen, work: Work, ratio: f64) -> Seen {
+    let by_clock_ns = work.compute_ns as f64;
+    let between_ns = 1e9 / seen.rate_per_s;
+    let longer = on_the_usual(between_ns, by_clock_ns, ratio) / between_ns;
+    let server_ns = on_the_usual(seen.server.processor_ns, by_clock_ns, ratio);
+    Seen {
+        rate_per_s: seen.rate_per_s / longer,
+        mean_us: seen.mean_us * longer,
+        p50_us: seen.p50_us * longer,
+        p99_us: seen.p99_us * longer,
+        client_ns: seen.client_ns * ratio,
+        client: Each {
+            processor_ns: seen.client.processor_ns * ratio,
+            ..seen.client
+        },
+        server: Each {
+            processor_ns: server_ns,
+            ..seen.server
+        },
     }
 }
 
@@ -74,7 +102,6 @@ fn off(between_ns: &[[f64; 2]], more_ns: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use load::requests::Each;
     use sim::plan::Preset;
 
     /// Trials that took this much longer than the model makes of them.
@@ -131,6 +158,27 @@ mod tests {
         let model = closed_loop(&workload_of(work), &costs, &client, clients);
         assert!((model.rate_per_s / found.rate_per_s - 1.0).abs() < 0.001);
         assert_eq!(beside(&trials, &[], &costs, &client), costs.trials);
+    }
+
+    #[test]
+    fn what_was_seen_on_a_slower_machine_is_taken_to_the_usual_one_but_for_what_the_server_measures_off()
+     {
+        let costs = Preset::shipped().stacks["kernel"].clone();
+        let [.., (work, clients, seen)] = &seen(&costs, &Client::of(5000.0), |_, _| 0.0)[..] else {
+            panic!("no trial");
+        };
+        let seen = Seen {
+            server: Each {
+                processor_ns: 20_000.0,
+                ..seen.server
+            },
+            ..*seen
+        };
+        assert_eq!((work.compute_ns, *clients), (12_000, 8));
+        let usual = seen_on_the_usual(&seen, *work, 0.75);
+        assert_eq!(usual.server.processor_ns, 12_000.0 + 0.75 * 8_000.0);
+        let between_ns = |seen: &Seen| 1e9 / seen.rate_per_s - 12_000.0;
+        assert!((between_ns(&usual) / between_ns(&seen) - 0.75).abs() < 1e-9);
     }
 
     #[test]

@@ -28,9 +28,13 @@ impl Stream {
 
     /// The same sockets, with those of `part`.
     pub fn with(&self, part: &Stream) -> Arc<Stream> {
-        let living = self.living_udp().chain(part.udp().first());
-        let mut living: Vec<_> = living.map(Arc::clone).collect();
-        living.sort_by_key(|one| attached::place_of(one.session()).index());
+        // They stand in the order of their engines.
+        let place = |one: &Arc<UdpSocket>| attached::place_of(one.session()).index();
+        let mut living: Vec<_> = self.living_udp().map(Arc::clone).collect();
+        if let Some(new) = part.udp().first() {
+            let at = living.partition_point(|one| place(one) <= place(new));
+            living.insert(at, Arc::clone(new));
+        }
         Arc::new(Stream::of(living))
     }
 
