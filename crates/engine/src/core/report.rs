@@ -129,7 +129,7 @@ pub fn sockets(core: &EngineCore) -> Value {
         let id = hostif::SocketId::from_bits(owner)?;
         core.layer.sockets.backing_inode(id.row())
     };
-    // Small steps of a program come without a note, so its own word counts.
+    // Small steps of a program, and what it took of datagrams, come without a note, so its own word counts.
     let unread = |owner: u64| {
         let left = |header: hostif::SocketHeader<'_>| {
             header.received_end().saturating_sub(header.consumed())
@@ -177,7 +177,7 @@ pub fn sockets(core: &EngineCore) -> Value {
         let state = row.remote.map_or("UNCONN", |_| "ESTAB");
         rows.push(json!({
             "core": here, "protocol": "udp", "state": state, "local": row.local, "remote": row.remote, "pids": owners(row.owner), "inode": inode(row.owner),
-            "receive_queue": positions.received_end - positions.consumed,
+            "receive_queue": (positions.received_end - positions.consumed).min(unread(row.owner)),
             "send_queue": positions.written - positions.sent, "bytes_sent": positions.sent, "bytes_received": positions.received_end,
             "drops": positions.drops, "groups": row.groups,
         }));

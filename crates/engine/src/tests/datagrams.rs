@@ -48,6 +48,12 @@ impl Scene {
         }
     }
 
+    /// As `shunt ss` shows it.
+    fn receive_queue(&self, side: usize) -> u64 {
+        let rows = crate::core::report::sockets(&self.wired.cores[side]);
+        rows[0]["receive_queue"].as_u64().unwrap()
+    }
+
     fn drops(&self, side: usize) -> u64 {
         self.wired.cores[side]
             .layer
@@ -103,10 +109,12 @@ fn what_the_ring_has_no_room_for_is_lost_and_counted_until_the_program_reads() {
         scene.send(0, &[1; 1_000]);
     }
     assert_eq!(scene.drops(1), 3);
+    assert_eq!(scene.receive_queue(1), ring * charged_bytes(1_000));
     for _ in 0..ring {
         assert!(scene.receive(1).is_some());
     }
     assert_eq!(scene.receive(1), None);
+    assert_eq!(scene.receive_queue(1), 0);
     scene.goes_on();
 }
 
@@ -290,7 +298,7 @@ fn a_poll_that_brings_datagrams_to_a_thread_that_waits_for_them_is_brief_and_the
 }
 
 #[test]
-fn a_program_that_says_it_consumed_what_never_came_gets_no_room_by_that() {
+fn a_program_that_says_it_consumed_what_never_came_has_no_more_space_for_it() {
     let mut scene = Scene::new();
     let ring = 16_384 / charged_bytes(1_000);
     for _ in 0..ring {

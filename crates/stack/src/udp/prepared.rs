@@ -11,6 +11,8 @@ use wire::ipv4::{self, Protocol};
 use wire::{ethernet, ipv6, udp};
 
 const IP_AT: usize = ethernet::Header::LEN;
+const V4_HEADER_LEN: u16 = 20;
+const _: () = assert!(ipv4::Header::LEN == V4_HEADER_LEN as usize);
 const UDP_AT_V4: usize = IP_AT + ipv4::Header::LEN;
 const UDP_AT_V6: usize = IP_AT + ipv6::Header::LEN;
 /// Ethernet, IPv6 and UDP.
@@ -28,7 +30,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// For datagrams with these fields from an interface with that address; `None`: the headers of each have an identification of its own.
+    /// For datagrams with these fields, whatever neighbour they name, from an interface with that address; `None`: the headers of each have an identification of its own.
     pub(super) fn new(fields: &HeaderFields, own: ethernet::Address) -> Option<Self> {
         let is_v6 = fields.envelope.destination.is_ipv6();
         // RFC 6864 §4: with DF set nobody looks at the identification.
@@ -92,7 +94,7 @@ impl Prepared {
             bytes[IP_AT + 4..IP_AT + 6].copy_from_slice(&datagram_len.to_be_bytes());
         } else {
             // It fits the MTU of a link, which is 16 bits long.
-            let total_len = datagram_len.saturating_add(20);
+            let total_len = datagram_len.saturating_add(V4_HEADER_LEN);
             let checksum = Sum::new().add_u16(self.ip).add_u16(total_len).finish();
             bytes[IP_AT + 2..IP_AT + 4].copy_from_slice(&total_len.to_be_bytes());
             bytes[IP_AT + 10..IP_AT + 12].copy_from_slice(&checksum.to_be_bytes());

@@ -147,7 +147,7 @@ impl Udp<'_> {
     ) -> bool {
         let believed = (course.link_mtu, course.believes_path);
         let mtu = self.believed_mtu(now, believed, destination.ip());
-        usize::from(ip_header_len(destination.ip())) + udp::Header::LEN + payload_len <= mtu
+        fits(destination, payload_len, 0, (mtu, false)).is_ok()
     }
 
     /// The way, the addresses and fields of a datagram of the socket `index`.
@@ -299,13 +299,11 @@ impl Udp<'_> {
         let Some(hardware) = ip.resolve(now, n) else {
             return Ok(Delivery::Held(n));
         };
-        let mut fields = course.fields;
-        fields.envelope.hardware = hardware;
         let goes_alone = course.way.leaves && !course.way.loops;
-        let prepared = Prepared::new(&fields, ip.link.hardware_of(interface));
+        let prepare = || Prepared::new(&course.fields, ip.link.hardware_of(interface));
         let known = Known {
             course: *course,
-            prepared: prepared.filter(|_| goes_alone),
+            prepared: goes_alone.then(prepare).flatten(),
             neighbour: n,
             neighbour_generation: ip.link.neighbours.entry(n).generation,
         };

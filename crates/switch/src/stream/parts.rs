@@ -28,7 +28,7 @@ impl Stream {
 
     /// The same sockets, with those of `part`.
     pub fn with(&self, part: &Stream) -> Arc<Stream> {
-        // They stand in the order of their engines.
+        // They stand in the order of their engines: so `together` gets them, and so it stays.
         let place = |one: &Arc<UdpSocket>| attached::place_of(one.session()).index();
         let mut living: Vec<_> = self.living_udp().map(Arc::clone).collect();
         if let Some(new) = part.udp().first() {
@@ -170,9 +170,9 @@ impl Stream {
 
     /// The same of a call that receives datagrams.
     pub fn on_idle_receive(&self) {
-        match self.udp() {
-            [only] => only.on_idle_receive(),
-            _ => self.on_idle_look(),
+        match self.only_udp() {
+            Some(only) => only.on_idle_receive(),
+            None => self.on_idle_look(),
         }
     }
 
